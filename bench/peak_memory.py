@@ -23,6 +23,7 @@ from vrt_lite.fitting.memory_estimate import Estimate, estimate_memory, read_sha
 from vrt_lite.machine import EngineSettings, KvType
 from vrt_lite.models import find
 from vrt_lite.profile import CELL, PIXELS_PER_TOKEN, Profile
+from vrt_lite.shortage import limit_heaps, multiply_in_one_thread
 
 _ROUNDS = 2
 _CLIP_FRAMES, _CLIP_RATE = 96, 16
@@ -162,7 +163,9 @@ def _draw(path: Path, number: int, side: int) -> Path:
 
 
 def main() -> None:
-    """Read a job from standard input, run it, and print its peak memory."""
+    """Read a job from standard input, run it as a command does, and print its peak memory."""
+    limit_heaps()
+    multiply_in_one_thread()
     job = json.load(sys.stdin)
     peak = work(job["model"], Configuration(**job["configuration"]), job["clips"])
     print(json.dumps({"peak_resident_bytes": peak}))

@@ -1,4 +1,4 @@
-"""What every test gets: a folder of its own for pulled models and cached embeddings, never the user's."""
+"""What every test gets: a folder of its own for all that is kept, and none of the user's settings and keys."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def pytest_configure() -> None:
 def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("VRT_LITE_HOME", str(home))
-    for key in KEYS.values():
-        monkeypatch.delenv(key.variable, raising=False)
+    for name in (*(key.variable for key in KEYS.values()), "VRT_LITE_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
     return home

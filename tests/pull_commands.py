@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,13 @@ def command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
     out, err = capfd.readouterr()
     assert "Traceback" not in err
     return status, out, err
+
+
+def child(*arguments: str, **more: str) -> subprocess.Popen[str]:
+    """Start a command in a process of its own."""
+    program = [sys.executable, "-m", "vrt_lite", *arguments]
+    environment = {**os.environ, **more}
+    return subprocess.Popen(program, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
 
 
 def refused(capfd: pytest.CaptureFixture[str], says: str, *arguments: str, status: int = 4) -> str:

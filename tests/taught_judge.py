@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from train.recipe import Data, Grpo, ModelRecipe, NewModelShape, Rejection, TrainingRecipe
-from train.traces import replay
-from train.training_cases import TrainingCase
+from train.data import TrainingCase, replay
+from train.recipe import Grpo, Rejection, Rollouts, Running, StartingModel, Tables, TrainingRecipe
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.judge import Pair
 from vrt_lite.profile import Clock, Profile, default_profile
@@ -40,27 +39,29 @@ PROFILE = replace(
     max_new_tokens=64,
     clock=Clock("fixed", 2.0, 1.0),
 )
-SHAPE = NewModelShape(
-    layers=2,
-    width=64,
-    heads=2,
-    kv_heads=1,
-    feed_forward=128,
-    rope_section=(4, 6, 6),
-    vocabulary=480,
-    tower_depth=2,
-    tower_width=32,
-    tower_heads=2,
-    tower_feed_forward=64,
-    tower_full=(1,),
-)
+SHAPE = {
+    "layers": 2,
+    "width": 64,
+    "heads": 2,
+    "kv_heads": 1,
+    "feed_forward": 128,
+    "rope_section": (4, 6, 6),
+    "vocabulary": 480,
+    "tower_depth": 2,
+    "tower_width": 32,
+    "tower_heads": 2,
+    "tower_feed_forward": 64,
+    "tower_full": (1,),
+}
 RECIPE = TrainingRecipe(
-    "taught",
-    PROFILE,
-    ModelRecipe(shape=SHAPE, seed=3, precision="float32"),
-    Data(),
-    rejection=Rejection(queries=6, samples=4, kept_a_query=2, temperature=1.0, batch=8),
-    grpo=Grpo(steps=2, queries=2, group=4, learning_rate=1e-4, resamples=1, batch=3),
+    name="taught",
+    profile=PROFILE,
+    model=StartingModel(source="taught", seed=3, precision="float32"),
+    data=Tables(cold_start="-", traces="-", sample="-", grpo="-", test="-"),
+    sample=Rejection(queries=6, samples=4),
+    grpo=Grpo(steps=2, queries=2, group=4, learning_rate=1e-4, resamples=1, batch=3, steps_per_generation=4),
+    rollouts=Rollouts(batch=8),
+    running=Running(save_steps=4),
 )
 _CALL = (
     "<snapshot>seen</snapshot><think>more</think>"
@@ -100,12 +101,17 @@ def script(digit: int, *, calls: int) -> tuple[str, ...]:
 def teach(folder: Path, *, steps: int = 180) -> Path:
     """Write the judge's checkpoint; the folder."""
     import torch
+    from small_checkpoint import write_checkpoint
 
-    from train.policy.model import create_checkpoint, load, save
-    from train.policy.rendering import Collator, Renderer, segments
+    from train.model import load, save
+    from train.rendering import Collator, Renderer, segments
+    from train.tiny.batched_tower import batch_frames
+    from train.tiny.restoring import NewModelShape
 
     pair = case(0)
-    model, tokenizer = load(RECIPE, create_checkpoint(RECIPE, folder / "new", [pair]), trainable=True)
+    new = write_checkpoint(folder / "new", NewModelShape(**SHAPE), PROFILE, [pair], seed=3)
+    model, tokenizer = load(new, trainable=True)
+    batch_frames(model.model.visual)
     renderer, collate = Renderer(tokenizer, PROFILE), Collator(tokenizer.id("<|endoftext|>"))
     rows = []
     with pair.open(PROFILE) as frames:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,29 +11,17 @@ import pytest
 from terminals import Terminal
 
 from vrt_lite import Judgement, compare
+from vrt_lite.cli import run
 from vrt_lite.interfaces import TimeRange
-from vrt_lite.model_list import ListedModel
 from vrt_lite.models.library import recipes
 from vrt_lite.show import show_verdict
-from vrt_lite.show.better_judge import find_better_judge, suggest_judge
+from vrt_lite.show.better_judge import UNKNOWN, Candidate, suggest_judge
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 GB = 10**9
-BEST, QUICK, UNTIMED = (
-    ListedModel(
-        name=name,
-        state="can be pulled",
-        disk_bytes=GB,
-        memory_bytes=gigabytes * GB,
-        seconds=seconds,
-        answers="a clip: VQ" if name == "quick" else "a pair, in rounds: VQ OA",
-    )
-    for name, gigabytes, seconds in (
-        ("best", 8, TimeRange(3000, 12_000)),
-        ("quick", 3, TimeRange(120, 300)),
-        ("untimed", 8, None),
-    )
-)
+BEST = Candidate("best", 8 * GB, TimeRange(3000, 12_000), "a pair")
+QUICK = Candidate("quick", 3 * GB, TimeRange(120, 300), "a clip")
+UNTIMED = Candidate("untimed", 8 * GB, None, "a pair")
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +39,10 @@ def judgement() -> Judgement:
         ([BEST, replace(BEST, name="alike", seconds=TimeRange(2900, 11_000))], 9, "vrt-lite pull best"),
         ([replace(BEST, seconds=TimeRange(600, 1200)), QUICK], 9, "best, 10 to 20 min a pair: vrt-lite pull best"),
         ([UNTIMED, QUICK], 9, "memory: untimed: vrt-lite pull untimed"),
-        ([replace(QUICK, state="here")], 9, "A larger judge is here: quick, 2 to 5 min a clip: --model quick"),
         ([], 9, ""),
     ],
 )
-def test_the_best_that_fits_is_named(models: list[ListedModel], free_gb: int, named: str) -> None:
+def test_the_best_that_fits_is_named(models: list[Candidate], free_gb: int, named: str) -> None:
     line = suggest_judge(models, free_gb * GB)
     assert line.endswith(named)
     assert bool(line) == bool(named)
@@ -62,15 +50,24 @@ def test_the_best_that_fits_is_named(models: list[ListedModel], free_gb: int, na
         assert f" {free_gb}.00 GB of free memory" in line
 
 
-def test_it_stands_once_under_a_verdict_on_a_terminal(judgement: Judgement) -> None:
-    line = find_better_judge()
-    assert not line or any(f"vrt-lite pull {name}" in line for name in recipes())  # a small machine has none
+def test_a_judge_that_is_here_is_named_as_such() -> None:
+    line = suggest_judge([QUICK], 9 * GB, find=lambda name: name == "quick")
+    assert line == "A larger judge is here: quick, 2 to 5 min a clip: --model quick"
+
+
+def test_it_stands_once_under_a_verdict_on_a_terminal(judgement: Judgement, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines(shown: Judgement = judgement, *, advise: bool = True, stream: io.StringIO | None = None) -> list[str]:
+        to = stream or Terminal()
+        show_verdict(shown, advise=advise, stream=to)
+        shown_lines = re.sub(r"\x1b\[[0-9;]*m", "", to.getvalue()).splitlines()
+        return [line for line in shown_lines if "arger judge" in line]
+
+    monkeypatch.setenv("COLUMNS", "200")
+    # What each takes here is not added up after a verdict: until it is known, the line says how to know it.
+    assert lines() == [UNKNOWN]
     other = replace(judgement, model=replace(judgement.model, name="vr-thinker-7b"))
-    for shown, stream, advise, times in (
-        (judgement, Terminal(), True, bool(line)),
-        (judgement, Terminal(), False, 0),
-        (judgement, io.StringIO(), True, 0),
-        (other, Terminal(), True, 0),
-    ):
-        show_verdict(shown, advise=advise, stream=stream)
-        assert stream.getvalue().count("vrt-lite pull") == times
+    assert lines(advise=False) == lines(stream=io.StringIO()) == lines(other) == []
+    assert run(["models", "--json"]) == 0
+    said = lines()
+    assert len(said) <= 1  # a small machine has none
+    assert not said or any(said[0].endswith(f": vrt-lite pull {name}") for name in recipes())

@@ -108,10 +108,7 @@ def leaning(first: float, second: float) -> Act:
     )
 
 
-def test_orders_that_disagree_name_no_winner(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("VRT_LITE_API_KEY", raising=False)
+def test_orders_that_disagree_name_no_winner(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     # Video 1: (0.74 + 0.38) / 2 in the mean, video 2: (0.22 + 0.58) / 2.
     script = (leaning(0.74, 0.22), leaning(0.58, 0.38), leaning(0.74, 0.22), leaning(0.58, 0.38))
     with serving(*script, owner="someone") as server:  # one order after the other
@@ -140,10 +137,7 @@ def test_orders_that_disagree_name_no_winner(
     assert "is better" not in page.partition("<h1")[2]
 
 
-def test_without_probabilities_orders_that_disagree_lean_to_neither(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("VRT_LITE_API_KEY", raising=False)
+def test_without_probabilities_orders_that_disagree_lean_to_neither(capfd: pytest.CaptureFixture[str]) -> None:
     with serving(chat_server.says(sure().text)) as server:
         record = judged(capfd, A, B, *PROMPT, "--backend", server.url, "--orders", "both")
     assert record["verdict"]["overall"] == {"winner": 0, "undecided": True, "leans": 0, "probabilities": None}
@@ -233,10 +227,12 @@ def test_wordings_reach_the_prompt() -> None:
         (["--preset", "nobody"], "Preset 'nobody' is unknown; choose one of model-card"),
         (["--dimension", "VQ"], "is not KEY=NAME:TEXT"),
         (["--dimension", "XX=a: b"], "KEY one of TA, VQ, MQ"),
-        (["--workspace", "0"], "workspace = 0 is not within 2 to 10000"),
-        (["--rounds", "0"], "rounds = 0 is not within 1 to 100"),
-        (["--window", "-1"], "window = -1 is negative"),
-        (["--max-pixels", "5"], "784 <= min <= max"),
+        (["--workspace", "0"], "'0' for workspace, which is not allowed; give 2 to 10000"),
+        (["--rounds", "0"], "give 1 to 100"),
+        (["--ctx", "many"], "The option --ctx has 'many' for ctx, which is not allowed; give at least 256 or auto."),
+        (["--threads", "0"], "give at least 1 or auto"),
+        (["--window", "-1"], "'-1' for window, which is not allowed; give 0 to 100"),
+        (["--max-pixels", "5"], "give 784 to 12845056"),
         (["--prompt", "x", "--prompt-file", "y"], "not both"),
         (["--prompt-file", "no-such-file"], "cannot be read"),
         (["--prompt", "x" * (LONGEST_PROMPT + 1)], f"at most {LONGEST_PROMPT} are allowed"),
@@ -247,7 +243,7 @@ def test_wordings_reach_the_prompt() -> None:
         (["--sheet", "out.jpg"], "sheet out.jpg cannot be written: a sheet is a PNG. Give a name that ends in .png."),
         (["--sheet", "out"], "a sheet is a PNG"),
         (["--trace", "out.png", "--sheet", "out.png"], "--sheet out.png is also --trace; write to another file."),
-        (["--trace", "prompt.txt", "--prompt-file", "prompt.txt"], "--trace prompt.txt is also --prompt-file"),
+        (["--trace", "LICENSE", "--prompt-file", "LICENSE"], "--trace LICENSE is also --prompt-file"),
         (["--trace", "m.gguf", "--model", "./m.gguf"], "--trace m.gguf is also --model"),
     ],
 )
@@ -284,7 +280,7 @@ def test_layers_on_a_gpu_that_is_not_there_are_refused(capfd: pytest.CaptureFixt
         pass
 
 
-@pytest.mark.parametrize("options", [["--ctx", "many"], ["--threads", "0"], ["--nonsense"], ["--seed", "-1"], ["c"]])
+@pytest.mark.parametrize("options", [["--temperature", "hot"], ["--nonsense"], ["--seed", "-1"], ["c"]])
 def test_clicks_own_usage_errors_are_status_2(options: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     status, out, err = compare(capfd, A, B, *options)
     assert (status, out) == (2, "")

@@ -15,11 +15,10 @@ import click
 import pytest
 
 from vrt_lite.backends import describe_machine
-from vrt_lite.cli import cli, find_sources, run
+from vrt_lite.cli import cli, run
 from vrt_lite.cli.config_command import config
-from vrt_lite.cli.options import read_settings
-from vrt_lite.cli.run_options import choose_jobs
-from vrt_lite.diagnosis.setting_checks import check_settings
+from vrt_lite.cli.options import ChosenJudge, find_sources, take_settings
+from vrt_lite.diagnosis.all_checks import check_settings
 from vrt_lite.disk import settings_path
 from vrt_lite.errors import UsageError
 from vrt_lite.models import find
@@ -45,24 +44,21 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "threads": ("auto", 2, 1),
     "orders": ("auto", "both", "one"),
     "cache": (False, True, False),
-    "cache-mb": (5, 0, None),
+    "cache-mb": (5, 0, 7),
     "backend": ("http://file:1/v1", "http://variable:1/v1", "local"),
     "served-model": ("of-the-file", "of-the-variable", "of-the-option"),
     "backend-kind": ("vllm", "sglang", "llama"),
     "jobs": (2, 3, 4),
 }
-"""By key: a value for the file, one for the variable and one for the option (None: it has no option)."""
-
-
-def options_of(ctx: click.Context) -> dict[str, Any]:
-    return {name: value for name, value in ctx.params.items() if name in Settings.__dataclass_fields__}
+"""By key: a value for the file, one for the variable and one for the option."""
 
 
 def parsed(command: str, *words: str) -> click.Context:
     """The context of a command with these words, before it runs."""
-    found = cli.get_command(click.Context(cli), command)
+    above = cli.make_context("vrt-lite", [command])
+    found = cli.get_command(above, command)
     assert found
-    return found.make_context(command, list(words))
+    return found.make_context(command, list(words), parent=above)
 
 
 def in_force(key: str, option: Any = None) -> tuple[Any, str | None]:
@@ -71,8 +67,6 @@ def in_force(key: str, option: Any = None) -> tuple[Any, str | None]:
     if option is not None:
         words = [f"--{'' if option else 'no-'}{key}"] if isinstance(option, bool) else [f"--{key}", str(option)]
     with parsed("compare" if key == "orders" else "rank", *CLIPS, *words) as ctx:
-        if key == "cache-mb":
-            return read_settings(options_of(ctx)).cache_mb, None
         name = "both_orders" if key == "orders" else key.replace("-", "_")
         return ctx.params[name], find_sources()[name]
 
@@ -102,12 +96,9 @@ def test_option_then_variable_then_file_then_default(key: str, monkeypatch: pyte
     in_file = in_force(key)
     monkeypatch.setenv(KEYS[key].variable, words_of(variable))
     by_variable = in_force(key)
-    if key == "cache-mb":
-        assert [automatic, in_file[0], by_variable[0]] == [None, file, variable]
-    else:
-        assert in_file == (as_given(key, file), "file")
-        assert by_variable == (as_given(key, variable), "environment")
-        assert in_force(key, option) == (as_given(key, option), "option")
+    assert in_file == (as_given(key, file), "file")
+    assert by_variable == (as_given(key, variable), "environment")
+    assert in_force(key, option) == (as_given(key, option), "option")
     monkeypatch.setenv(KEYS[key].variable, "")  # as if it were not set
     assert in_force(key) == in_file
     assert run(["config", "unset", key]) == 0
@@ -266,7 +257,6 @@ def test_a_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     settings_path().mkdir()
     line = refusal(capsys, "cache")
     assert f"The settings file {settings_path()} cannot be read: " in line
-    assert "VRT_LITE_HOME" in line
     assert "cannot be changed" in refusal(capsys, "config", "set", "rounds", "3")
     [finding] = [finding for finding in check_settings(os.environ) if finding.level == "problem"]
     assert str(settings_path()) in finding.next_step
@@ -278,7 +268,7 @@ def test_a_variable_that_cannot_be_used_is_named(
 ) -> None:
     monkeypatch.setenv(KEYS[key].variable, "what?")
     line = refusal(capsys, "cache")
-    assert f"{KEYS[key].variable} has 'what?', which is not allowed; give {KEYS[key].allowed}" in line
+    assert f"{KEYS[key].variable} has 'what?' for {key}, which is not allowed; give {KEYS[key].allowed}" in line
     [finding] = [finding for finding in check_settings(os.environ) if finding.level == "problem"]
     assert KEYS[key].variable in finding.next_step
     assert f"give {KEYS[key].allowed}" in refusal(capsys, "config", "set", key, "what?")
@@ -388,8 +378,9 @@ def test_settings_of_the_engine_here_are_not_for_a_server() -> None:
     remote = Remote("http://host:8000/v1")
     for words, threads in (([], None), (["--threads", "2"], 2)):
         with parsed("rank", *CLIPS, *words) as ctx:
-            settings = read_settings(options_of(ctx), remote)
-            jobs = [choose_jobs(ctx.params["jobs"], None, None, backend) for backend in (remote, None)]
+            settings = take_settings(dict(ctx.params), remote)
+            judges = [ChosenJudge(None, None, backend, settings) for backend in (remote, None)]
+            jobs = [judge.choose_jobs(ctx.params["jobs"]) for judge in judges]
         assert (settings.threads, settings.rounds) == (threads, 3)
         assert jobs == [4, 4]
 
@@ -397,7 +388,7 @@ def test_settings_of_the_engine_here_are_not_for_a_server() -> None:
 def test_an_effort_outdoes_what_comes_from_further_away(monkeypatch: pytest.MonkeyPatch) -> None:
     def settings(*words: str) -> Settings:
         with parsed("estimate", *words) as ctx:
-            return read_settings(options_of(ctx))
+            return take_settings(dict(ctx.params))
 
     store_value("max-pixels", 200_704)
     store_value("first-frames", 6)

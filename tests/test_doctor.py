@@ -15,34 +15,30 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hub_server import Hub, serving
 from terminals import Terminal
 
 from vrt_lite.backends import describe_machine, read_memory
 from vrt_lite.cli import run
-from vrt_lite.diagnosis.all_checks import run_check
-from vrt_lite.diagnosis.engine_checks import (
-    EngineBuild,
+from vrt_lite.diagnosis.all_checks import (
     EngineReport,
-    check_amx,
+    check_configured_model,
     check_devices,
-    check_features,
-    install_for_gpu,
-    read_build,
-)
-from vrt_lite.diagnosis.file_checks import (
-    check_cache,
+    check_extras,
     check_folder,
     check_folders,
+    check_layers,
     check_models,
+    check_packages,
     check_store,
     check_tunings,
+    check_variables,
+    install_for_gpu,
+    list_back_ends,
+    run_check,
 )
 from vrt_lite.diagnosis.finding import Finding
-from vrt_lite.diagnosis.setting_checks import check_environment, check_layers, check_packages, check_terminal
-from vrt_lite.embeddings import EmbeddingCache, users_disk
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.machine import Gpu, Machine, MachineMemory
 from vrt_lite.models import find, library
@@ -55,10 +51,9 @@ ROOT = Path(__file__).parent.parent
 JUDGE = find("vrt-tiny-0")
 TUNING = Tuning(threads=1, projector=JUDGE.projector.name)
 CARD = ("NVIDIA",)
-BUILD = EngineBuild("GCC 12.2", (12, 2), ("cpu",))
 HERE = Machine("A processor", 8, (), "CPU : AVX2 = 1 | AMX_INT8 = 1 | REPACK = 0", "0")
 MEMORY = MachineMemory(8 * 10**9, 16 * 10**9)
-FOLDERS = "from vrt_lite.diagnosis.file_checks import check_folders as check"
+FOLDERS = "from vrt_lite.diagnosis.all_checks import check_folders as check"
 posix = pytest.mark.skipif(sys.platform == "win32", reason="the shell's commands are those of POSIX")
 
 
@@ -101,7 +96,7 @@ def one(findings: Iterator[Finding] | Sequence[Finding], kind: str) -> Finding:
 
 @pytest.fixture(scope="module")
 def report() -> EngineReport:
-    return EngineReport(BUILD, describe_machine(), read_memory())
+    return EngineReport(("cpu",), describe_machine(), read_memory())
 
 
 def test_a_plain_machine_has_no_problem(capfd: pytest.CaptureFixture[str], own_home: Path) -> None:
@@ -114,7 +109,7 @@ def test_a_plain_machine_has_no_problem(capfd: pytest.CaptureFixture[str], own_h
         "machine",
         "files",
         "models",
-        "environment",
+        "settings",
         "packages",
     ]
     assert lines[-1] == "all is well" or lines[-1].startswith("0 problems, ")
@@ -172,7 +167,7 @@ def test_an_engine_that_cannot_be_loaded(tmp_path: Path) -> None:
     assert broken["next_step"].endswith("-m pip install --force-reinstall --no-cache-dir llama-cpp-python")
     # All else is looked at, and the build is told without loading it.
     assert "back ends: " in found["engine_build"]["text"]
-    assert {"memory", "home", "cache", "store", "model", "decoders", "terminal"} <= found.keys()
+    assert {"memory", "home", "store", "model", "decoders", "settings"} <= found.keys()
     # pip takes the command as it is printed; what it would install is not fetched here.
     assert shell(f"{broken['next_step']} --help").returncode == 0
 
@@ -189,35 +184,11 @@ def test_an_engine_that_kills_itself(tmp_path: Path, where: str, kind: str) -> N
     assert ("processor" in found) == (where == "run")
 
 
-def test_the_build_is_read_from_the_librarys_file(tmp_path: Path) -> None:
-    assert read_build(tmp_path / "nothing") == EngineBuild("", (), ())
-    (tmp_path / "libggml-cpu.so.0").write_bytes(b"\0GCC: (GNU) 8.5.0 20210514\0x\0GCC: (Debian 12.2.0-14) 12.2.0\0")
+def test_the_back_ends_are_read_from_the_librarys_files(tmp_path: Path) -> None:
+    assert list_back_ends(tmp_path / "nothing") == ()
     for name in ("libggml-cpu.so", "libggml-base.so", "libggml-cuda.so", "libggml.so", "ggml-vulkan.dll"):
-        (tmp_path / name).write_bytes((tmp_path / "libggml-cpu.so.0").read_bytes())
-    assert read_build(tmp_path) == EngineBuild("GCC 12.2", (12, 2), ("cpu", "cuda", "vulkan"))
-
-
-@pytest.mark.parametrize(
-    ("build", "broken"),
-    [
-        (BUILD, True),
-        (EngineBuild("GCC 13.2", (13, 2), ("cpu",)), True),
-        (EngineBuild("GCC 13.3", (13, 3), ("cpu",)), False),
-        (EngineBuild("Clang 12.0", (12, 0), ("cpu",)), False),
-        (EngineBuild("", (), ("cpu",)), False),
-    ],
-)
-def test_amx_kernels_of_an_old_compiler_are_noted(build: EngineBuild, broken: bool) -> None:
-    found = list(check_amx(EngineReport(build, HERE, MEMORY)))
-    assert len(found) == broken
-    if broken:
-        assert (found[0].kind, found[0].level) == ("amx_broken", "note")
-        assert "repacking stays off" in found[0].text
-        assert found[0].next_step.startswith("CC=gcc-13 CXX=g++-13 ")
-        assert "cmake.args" not in found[0].next_step
-        for_gpu = replace(build, back_ends=("cpu", "vulkan"))
-        assert "-DGGML_VULKAN=on" in next(check_amx(EngineReport(for_gpu, HERE, MEMORY))).next_step
-    assert not list(check_amx(EngineReport(build, replace(HERE, engine="AVX512 = 1"), MEMORY)))
+        (tmp_path / name).touch()
+    assert list_back_ends(tmp_path) == ("cpu", "cuda", "vulkan")
 
 
 def test_the_documentation_has_the_command_for_each_gpu() -> None:
@@ -227,20 +198,8 @@ def test_the_documentation_has_the_command_for_each_gpu() -> None:
         assert f"| `{words}` |" in table
 
 
-def test_an_engine_built_without_a_feature_of_the_processor_is_noted() -> None:
-    plain = EngineReport(BUILD, HERE, MEMORY)
-    assert not list(check_features(plain, {"sse3", "avx2"}))
-    assert not list(check_features(plain, set()))
-    note = one(check_features(plain, {"avx2", "avx512f"}), "features_unused")
-    assert (note.level, note.text.partition(",")[0]) == ("note", "built without AVX512")
-    assert "cmake" not in note.next_step
-    # An engine for GPUs stays one.
-    for_gpu = replace(plain, build=replace(BUILD, back_ends=("cpu", "cuda")))
-    assert "-DGGML_CUDA=on" in one(check_features(for_gpu, {"avx512f"}), "features_unused").next_step
-
-
 def test_gpus_that_are_used_and_not_used() -> None:
-    plain = EngineReport(BUILD, HERE, MEMORY)
+    plain = EngineReport(("cpu",), HERE, MEMORY)
     assert [f.text for f in check_devices(plain, (), {})] == [
         "A processor, 8 usable processors: AVX2, AMX_INT8",
         "memory: 8.00 GB free of 16.00 GB with swap",
@@ -251,89 +210,116 @@ def test_gpus_that_are_used_and_not_used() -> None:
     for maker, option in (("NVIDIA", "CUDA"), ("Apple", "METAL"), ("AMD or Intel", "VULKAN")):
         note = one(check_devices(plain, (maker,), {"CUDA_VISIBLE_DEVICES": ""}), "gpu_unused")
         assert (note.level, f"-DGGML_{option}=on" in note.next_step) == ("note", True)
-    for_gpu = replace(plain, build=replace(BUILD, back_ends=("cpu", "cuda")))
-    hidden = one(check_devices(for_gpu, CARD, {"CUDA_VISIBLE_DEVICES": ""}), "gpu_hidden")
+    for_gpu = replace(plain, back_ends=("cpu", "cuda"))
+    hidden = one(check_devices(for_gpu, CARD, {"CUDA_VISIBLE_DEVICES": ""}), "gpu_not_found")
     assert "CUDA_VISIBLE_DEVICES" in hidden.next_step
     assert one(check_devices(for_gpu, CARD, {}), "gpu_not_found").next_step == "nvidia-smi"
 
 
-def test_layers_on_a_gpu_in_a_tuning_that_this_engine_cannot_use(report: EngineReport) -> None:
-    here = replace(report, machine=replace(report.machine, gpus=()))
-    assert one(check_tunings(here, CARD), "tuning").text.startswith("no model is tuned")
-    path = save_tuning(TUNING, JUDGE, replace(here.machine, gpus=("A card",)))
-    note = one(check_tunings(here, CARD), "gpu_layers_without_gpu")
-    assert "tuned for A card" in note.text
-    assert "-DGGML_CUDA=on" in note.next_step
-    assert one(check_tunings(here, ()), "gpu_layers_without_gpu").next_step == "vrt-lite tune vrt-tiny-0"
+def test_a_damaged_tuning_is_noted(report: EngineReport) -> None:
+    assert one(check_tunings(report), "tuning").text.startswith("no model is tuned")
+    path = save_tuning(TUNING, JUDGE, report.machine)
     path.write_text("{}", encoding="utf-8")
-    note = one(check_tunings(here, ()), "tuning_unusable")
+    note = one(check_tunings(report), "tuning_stale")
     assert shell(note.next_step).returncode == 0
-    assert [f.level for f in check_tunings(here, ())] == ["ok"]
+    assert [f.level for f in check_tunings(report)] == ["ok"]
 
 
 def test_a_stale_tuning_is_noted_until_it_is_measured_again(report: EngineReport) -> None:
     older = replace(report.machine, engine="another", gpus=())
     save_tuning(TUNING, JUDGE, older)
-    note = one(check_tunings(report, ()), "tuning_stale")
-    assert "with another engine" in note.text
+    note = one(check_tunings(report), "tuning_stale")
+    assert "on another machine or with another engine" in note.text
     assert note.next_step == "vrt-lite tune vrt-tiny-0"
     save_tuning(TUNING, JUDGE, report.machine)
-    assert [f.text for f in check_tunings(report, ())] == ["vrt-tiny-0: tuned for this machine and engine"]
+    assert [f.text for f in check_tunings(report)] == ["vrt-tiny-0: tuned for this machine and engine"]
     # A folder's name alone does not find the model again.
     save_tuning(TUNING, replace(JUDGE, name="my-folder"), replace(older, engine="a third"))
-    note = one(check_tunings(report, ()), "tuning_stale")
+    note = one(check_tunings(report), "tuning_stale")
     assert shell(note.next_step).returncode == 0
-    assert [f.kind for f in check_tunings(report, ())] == ["tuning"]
+    assert [f.kind for f in check_tunings(report)] == ["tuning"]
 
 
 @pytest.mark.nightly
 def test_the_command_for_a_stale_tuning_measures_it_again(report: EngineReport) -> None:
     save_tuning(TUNING, JUDGE, replace(report.machine, engine="another"))
-    assert shell(one(check_tunings(report, ()), "tuning_stale").next_step).returncode == 0
-    assert [f.text for f in check_tunings(report, ())] == ["vrt-tiny-0: tuned for this machine and engine"]
+    assert shell(one(check_tunings(report), "tuning_stale").next_step).returncode == 0
+    assert [f.text for f in check_tunings(report)] == ["vrt-tiny-0: tuned for this machine and engine"]
 
 
 def test_the_environment() -> None:
     given = {
         "VRT_LITE_HOME": "/somewhere",
         "VRT_LITE_API_KEY": "a-secret",
+        "VRT_LITE_TOKEN": "a-secret",
         "HF_TOKEN": "a-secret",
         "HF_HUB_OFFLINE": "1",
         "VRT_LITE_CAHCE_MB": "a-secret",
-        "VRT_LITE_GPU": "99",
         "PATH": "a-secret",
     }
-    found = list(check_environment(given, CARD, has_gpu=False))
+    found = list(check_variables(given))
     assert "a-secret" not in repr(found)
-    assert [f.text for f in found if f.level == "ok"] == [
-        "HF_TOKEN is set",
-        "VRT_LITE_API_KEY is set",
-        "VRT_LITE_HOME is /somewhere",
-    ]
-    assert "-DGGML_CUDA=on" in one(found, "gpu_layers_without_gpu").next_step
+    assert [f.kind for f in found] == ["hub_offline", "variable_unknown"]
     assert "VRT_LITE_CACHE_MB?" in one(found, "variable_unknown").text
     assert "HF_HUB_OFFLINE" in one(found, "hub_offline").next_step
-    # Without a card, or with an engine that has one, the variable is what is wrong.
-    assert "VRT_LITE_GPU" in one(check_environment(given, (), has_gpu=False), "gpu_layers_without_gpu").next_step
-    assert not [f for f in check_environment(given, CARD, has_gpu=True) if f.kind == "gpu_layers_without_gpu"]
+
+
+def test_a_configured_model_that_is_not_here(own_home: Path) -> None:
+    assert not list(check_configured_model({}))
+    assert run(["config", "set", "model", "vrt-tiny-0"]) == 0
+    assert not list(check_configured_model({}))
+    assert run(["config", "set", "model", "vr-thinker-7b"]) == 0
+    status, found = doctor()
+    problem = found["model_missing"]
+    assert (status, problem["level"], problem["next_step"]) == (9, "problem", "vrt-lite pull vr-thinker-7b")
+    assert problem["text"].startswith(f"model in {own_home / 'config.toml'} is vr-thinker-7b, and judging ends: ")
+    # A variable wins over the file. What cannot be pulled is no longer set after the command.
+    variable = one(check_configured_model({"VRT_LITE_MODEL": "./nowhere"}), "model_missing")
+    assert variable.text.startswith("VRT_LITE_MODEL is ./nowhere, ")
+    assert "VRT_LITE_MODEL" in variable.next_step
+    assert run(["config", "set", "model", "gone"]) == 0
+    name, *rest = shlex.split(one(check_configured_model({}), "model_missing").next_step)
+    assert (name, run(rest)) == ("vrt-lite", 0)
+    assert not list(check_configured_model({}))
+    # With a server the model names a profile alone.
+    assert not list(check_configured_model({"VRT_LITE_MODEL": "gone", "VRT_LITE_BACKEND": "http://host/v1"}))
+
+
+def test_extras(tmp_path: Path) -> None:
+    assert [f.level for f in check_extras()] == ["ok", "ok"]
+    program = (
+        "import importlib.metadata as m\nfrom vrt_lite.diagnosis import all_checks\n"
+        "real = m.version\n"
+        "def version(name):\n    if name in ('uvicorn', 'matplotlib'):\n        raise m.PackageNotFoundError(name)\n"
+        "    return real(name)\n"
+        "all_checks.version = version\nfrom vrt_lite.diagnosis.all_checks import check_extras\n"
+        "print([(f.level, f.text, f.next_step) for f in check_extras()])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    web, plots = eval(done.stdout)
+    assert web[:2] == ("note", "the extra web is not whole: uvicorn missing, which vrt-lite serve needs")
+    assert "uvicorn>=" in web[2]
+    assert plots[0] == "note"
+    assert "matplotlib>=" in plots[2]
+    assert shell(f"{web[2]} --help").returncode == 0
 
 
 @pytest.mark.skipif("describe_machine().gpus", reason="the engine has a GPU")
-def test_layers_on_a_gpu_in_the_settings_of_an_engine_without_one(own_home: Path) -> None:
+def test_layers_on_a_gpu_in_the_settings_of_an_engine_without_one(own_home: Path, report: EngineReport) -> None:
     assert run(["config", "set", "gpu-layers", "20"]) == 0
     status, found = doctor()
     problem = found["gpu_layers_without_gpu"]
     assert (status, problem["level"]) == (9, "problem")
     assert problem["text"].startswith(f"gpu-layers in {own_home / 'config.toml'} is 20, and this engine uses no GPU")
-    assert "-DGGML_CUDA=on" in one(check_layers({}, CARD), "gpu_layers_without_gpu").next_step
+    assert "-DGGML_CUDA=on" in one(check_layers({}, report, CARD), "gpu_layers_without_gpu").next_step
     # Without a card the setting is what is wrong: in the file, or in a variable, which wins over it.
-    variable = one(check_layers({"VRT_LITE_GPU_LAYERS": "3"}, ()), "gpu_layers_without_gpu")
+    variable = one(check_layers({"VRT_LITE_GPU_LAYERS": "3"}, report, ()), "gpu_layers_without_gpu")
     assert variable.text.startswith("VRT_LITE_GPU_LAYERS is 3, ")
     assert "VRT_LITE_GPU_LAYERS" in variable.next_step
     assert run(["estimate"]) == 2
-    name, *rest = shlex.split(one(check_layers({}, ()), "gpu_layers_without_gpu").next_step)
+    name, *rest = shlex.split(one(check_layers({}, report, ()), "gpu_layers_without_gpu").next_step)
     assert (name, run(rest)) == ("vrt-lite", 0)
-    assert not list(check_layers({}, ()))
+    assert not list(check_layers({}, report, ()))
 
 
 def test_what_is_wrong_in_the_environment_is_gone_after_the_commands() -> None:
@@ -341,11 +327,10 @@ def test_what_is_wrong_in_the_environment_is_gone_after_the_commands() -> None:
         "VRT_LITE_CAHCE_MB": "5",
         "HF_HUB_OFFLINE": "1",
         "VRT_LITE_CACHE_MB": "much",
-        "PYTHONIOENCODING": "latin-1",
     }
     status, found = doctor(**wrong)
     assert status == 9
-    kinds = {"hub_offline", "variable_unknown", "setting_invalid", "encoding_limited"}
+    kinds = {"hub_offline", "variable_unknown", "setting_invalid"}
     status, found = doctor(*(found[kind]["next_step"] for kind in kinds), **wrong)
     assert status == 0
     assert not kinds & found.keys()
@@ -394,10 +379,10 @@ def test_a_damaged_bundled_model_is_a_problem(monkeypatch: pytest.MonkeyPatch, t
 def test_a_file_that_cannot_be_read_is_a_finding(own_home: Path, report: EngineReport) -> None:
     folder = own_home / "tuning" / "a.json"
     folder.mkdir(parents=True)
-    problem = one(run_check(lambda: check_tunings(report, ())), "file_unreadable")
+    problem = one(run_check(lambda: check_tunings(report)), "file_unreadable")
     assert (problem.level, problem.text) == ("problem", f"{folder} cannot be read: Is a directory")
     assert shell(problem.next_step).returncode == 0
-    assert [f.level for f in check_tunings(report, ())] == ["ok"]
+    assert [f.level for f in check_tunings(report)] == ["ok"]
 
 
 @posix
@@ -439,7 +424,7 @@ def test_a_home_on_a_disk_that_is_only_read(tmp_path: Path) -> None:
 def test_a_disk_that_is_full(own_home: Path) -> None:
     pytest.importorskip("resource", reason="this system has no such limit")
     program = (
-        "import resource\nfrom vrt_lite.diagnosis.file_checks import check_folder, home\n"
+        "import resource\nfrom vrt_lite.diagnosis.all_checks import check_folder, home\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
         "found = check_folder('home', home())\nprint(found.kind, found.next_step, sep='|')"
     )
@@ -448,27 +433,6 @@ def test_a_disk_that_is_full(own_home: Path) -> None:
     assert (kind, step) == ("home_unwritable", "vrt-lite cache --clear")
     assert shell(step, PYTHONPATH=str(ROOT)).returncode == 0
     assert check_folder("home", own_home).level == "ok"
-
-
-def test_a_cache_that_is_full_blocked_or_off(monkeypatch: pytest.MonkeyPatch, own_home: Path) -> None:
-    assert one(check_cache(), "cache").level == "ok"
-    monkeypatch.setenv("VRT_LITE_CACHE_MB", "1")
-    cache = EmbeddingCache(users_disk())
-    for number in range(20):
-        cache.put(str(number), np.zeros((64, 256), np.float32))
-    note = one(check_cache(), "cache_full")
-    assert (note.level, note.next_step.split("=")[1]) == ("note", "2")
-    monkeypatch.setenv("VRT_LITE_CACHE_MB", "2")
-    assert one(check_cache(), "cache").level == "ok"
-    monkeypatch.setenv("VRT_LITE_CACHE_MB", "0")
-    assert "VRT_LITE_CACHE_MB" in one(check_cache(), "cache_off").next_step
-    monkeypatch.delenv("VRT_LITE_CACHE_MB")
-    shutil.rmtree(own_home / "embeddings")
-    (own_home / "embeddings").write_text("no folder", encoding="utf-8")
-    note = one(check_cache(), "cache_unwritable")
-    assert note.level == "note"  # encoded frames are then kept in memory
-    assert shell(note.next_step).returncode == 0
-    assert one(check_cache(), "cache").level == "ok"
 
 
 def another_programs(path: Path) -> None:
@@ -509,10 +473,10 @@ def test_a_store_that_cannot_be_used_is_kept_aside(spoil: object, kind: str) -> 
 
 
 def test_packages(tmp_path: Path) -> None:
-    assert [f.level for f in check_packages()] == ["ok", "ok", "ok"]
+    assert [f.level for f in check_packages()] == ["ok"]
     (tmp_path / "av").mkdir()
     (tmp_path / "av" / "__init__.py").write_text("import no_such_library", encoding="utf-8")
-    program = "from vrt_lite.diagnosis.setting_checks import check_packages as check"
+    program = "from vrt_lite.diagnosis.all_checks import check_packages as check"
     problem = in_a_process(program, PYTHONPATH=os.pathsep.join((str(tmp_path), str(ROOT))))["video_unusable"]
     assert (problem.level, "no_such_library" in problem.text) == ("problem", True)
     assert problem.next_step.endswith("-m pip install --force-reinstall --no-cache-dir --only-binary av av")
@@ -539,12 +503,6 @@ def test_an_engine_that_no_installation_knows(tmp_path: Path) -> None:
     assert "package_unusable" in done.stdout
     assert "llama-cpp-python" in done.stdout
     assert "--force-reinstall vrt-lite" in done.stdout
-
-
-def test_the_outputs_encoding() -> None:
-    assert check_terminal("UTF-8", {}).level == "ok"
-    assert "PYTHONUTF8" in check_terminal("cp1252", {}).next_step
-    assert "PYTHONUTF8" in check_terminal(None, {}).next_step
 
 
 FOUND: Mapping[str, Sequence[Finding]] = {

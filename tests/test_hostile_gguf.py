@@ -194,7 +194,7 @@ def test_each_part_of_a_split_file_is_checked(tmp_path: Path, worker: Worker) ->
     _, second = split(copy.deepcopy(TEXT))
     second.entries.append(Entry("general.alignment", 4, 1))
     paths[1].write_bytes(put_together(second))
-    assert "general.alignment is 1" in worker.call(try_judge, paths[0], JUDGE.projector)
+    assert outcome(worker, paths[0], JUDGE.projector) in {"unusable_model", "ended"}
     for seed in range(12):
         parts = split(copy.deepcopy(TEXT))
         for path, part in zip(paths, parts, strict=True):

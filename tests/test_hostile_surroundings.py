@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import json
 import os
@@ -11,12 +10,12 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from chat_server import says, serving
 from judgements import FINAL, judgement, sure
+from surroundings import LIMITED, small_disk
 
 from vrt_lite import disk
 from vrt_lite.cli import run
@@ -30,14 +29,6 @@ CLIPS = [str(ROOT / "examples" / name) for name in ("star.mp4", "circle.mp4")]
 COMPARE = ["compare", *CLIPS, "-p", "A blue star moves up.", "-q"]
 KEY = "sk-secret-0123456789"
 EXPORT = ["export", "stars", "-o", "-", "--format", "csv"]
-LIMITED = """
-import resource, sys
-from vrt_lite.cli import run
-if sys.argv[1]:
-    kind, limit = getattr(resource, sys.argv[1]), int(sys.argv[2])
-    resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
-sys.exit(run(sys.argv[3:]))
-"""
 needs_full_device = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such limit of memory")
 
@@ -273,20 +264,6 @@ def fill(path: Path) -> None:
             with contextlib.suppress(OSError):
                 while file.write(bytes(size)):
                     pass
-
-
-@contextlib.contextmanager
-def small_disk(place: Path, *, megabytes: int) -> Iterator[None]:
-    """Mount a disk in memory; skip the test where that is not allowed."""
-    if sys.platform != "linux":
-        pytest.skip("disks are mounted otherwise there")
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"tmpfs", bytes(place), b"tmpfs", 0, f"size={megabytes}m".encode()):
-        pytest.skip(f"no disk can be mounted: {os.strerror(ctypes.get_errno())}")
-    try:
-        yield
-    finally:
-        libc.umount2(bytes(place), 2)
 
 
 def test_a_pipe_without_a_partner_is_given_up(

@@ -73,7 +73,12 @@ def interrupt(process: subprocess.Popen[str]) -> tuple[float, str]:
     return seconds, err
 
 
-@pytest.mark.parametrize("name", ["click", "vrt_lite.cli.options", "vrt_lite.api", "numpy", "av", "llama_cpp"])
+LATER = ("vrt_lite.cli.options", "numpy", "av")
+
+
+@pytest.mark.parametrize(
+    "name", ["click", "vrt_lite.api", "llama_cpp", *(pytest.param(name, marks=pytest.mark.nightly) for name in LATER)]
+)
 def test_an_interrupt_during_an_import_is_status_130(name: str) -> None:
     """In exec(), where Python itself takes note of it: the worst place."""
     code = (

@@ -22,6 +22,7 @@ import pytest
 from vrt_lite.api import Judge, compare
 from vrt_lite.errors import VrtError
 from vrt_lite.records.judgement import Judgement
+from vrt_lite.runs.store import Store
 from vrt_lite.worker import Worker
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -132,10 +133,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     return found
 
 
-short_and_long = pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=[pytest.mark.nightly] if n >= 2 else []) for n in range(14)]
-)
-"""Two moments, and with those of the nightly tests 14 for each command: 30 kills and 12 aborts in all."""
+def moments(short: int) -> pytest.MarkDecorator:
+    """One moment, and with those of the nightly tests 14 for each command: 30 kills and 12 aborts in all."""
+    marked = [pytest.param(n, marks=[pytest.mark.nightly] if n != short else []) for n in range(14)]
+    return pytest.mark.parametrize("number", marked)
 
 
 def choose_kills(number: int, ended: Ended) -> list[tuple[float, int]]:
@@ -146,7 +147,7 @@ def choose_kills(number: int, ended: Ended) -> list[tuple[float, int]]:
     return kills * (2 if number % 3 == 2 else 1)
 
 
-@short_and_long
+@moments(0)
 def test_compare_goes_on_or_says_in_a_line_that_it_cannot(undisturbed: dict[str, Ended], number: int) -> None:
     kills = choose_kills(number, undisturbed["compare"])
     ended = run(compare_command(), kills=kills)
@@ -155,7 +156,7 @@ def test_compare_goes_on_or_says_in_a_line_that_it_cannot(undisturbed: dict[str,
         assert plain(json.loads(ended.out)) == plain(json.loads(undisturbed["compare"].out))
 
 
-@short_and_long
+@moments(1)
 def test_rank_keeps_what_it_judged(undisturbed: dict[str, Ended], number: int, tmp_path: Path) -> None:
     store = tmp_path / "rank.sqlite"
     kills = choose_kills(number, undisturbed["rank"])
@@ -164,7 +165,7 @@ def test_rank_keeps_what_it_judged(undisturbed: dict[str, Ended], number: int, t
     check_the_rest(ended, rank_command(store), undisturbed["rank"], store)
 
 
-@short_and_long
+@moments(2)
 def test_eval_with_four_jobs_keeps_what_it_judged(undisturbed: dict[str, Ended], number: int, tmp_path: Path) -> None:
     store = tmp_path / "eval.sqlite"
     kills = choose_kills(number, undisturbed["eval"])
@@ -177,7 +178,8 @@ def check_the_rest(ended: Ended, command: Sequence[str], expected: Ended, store:
     """What was kept at the kill is still there, and the same command does the rest with the same outcome."""
     assert count_kept(store) >= ended.kept
     if ended.status == 4:  # the pair at which it died twice is kept as a failure: it must be asked for again
-        name = json.loads(ended.out)["run"]
+        with Store(store) as opened:
+            [name] = [info.name for info in opened.runs()]
         subprocess.run(
             [sys.executable, "-m", "vrt_lite", "runs", "--retry", name, "--store", str(store)], check=True, cwd=ROOT
         )

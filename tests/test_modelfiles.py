@@ -15,7 +15,7 @@ from vrt_lite.errors import ModelError, VrtError
 from vrt_lite.judge import Pair, opening
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import BUNDLED, ModelFiles, bundled_names, find, read_header
-from vrt_lite.models.quants import loses_detail
+from vrt_lite.models.gguf import loses_detail
 from vrt_lite.profile import PROFILE_NAME, default_profile, load_profile
 
 JUDGE = find("vrt-tiny-0")

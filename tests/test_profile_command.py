@@ -98,10 +98,7 @@ def test_a_profile_takes_the_place_of_the_models_own(tmp_path: Path, capfd: pyte
     assert "rounds = 0" in capfd.readouterr().err
 
 
-def test_a_profile_is_for_a_server_too(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("VRT_LITE_API_KEY", raising=False)
+def test_a_profile_is_for_a_server_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('system_prompt = "Only my words."\n', encoding="utf-8")
     with serving(chat_server.says(sure().text)) as server:

@@ -6,7 +6,6 @@ import json
 import pickle
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 import pull_commands
 import pytest
 from hub_server import Hub, serving
-from pull_commands import SMALL_BYTES, command, isolate_client
+from pull_commands import SMALL_BYTES, child, command, isolate_client
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "golden"))
 
@@ -104,11 +103,6 @@ def assert_files(converted: dict[str, bytes]) -> None:
     assert found == converted
 
 
-def child() -> subprocess.Popen[str]:
-    program = [sys.executable, "-m", "vrt_lite", "pull", NAME]
-    return subprocess.Popen(program, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
 def test_one_command_makes_the_bytes_of_the_conversion(
     hub: Hub, converted: dict[str, bytes], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,7 +140,7 @@ def test_a_quant_may_be_named(hub: Hub, capfd: pytest.CaptureFixture[str]) -> No
     assert library.stored_models()[0].path("text").name == "VideoReward-BF16.gguf"
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.nightly)])
 def test_killed_at_any_point_it_goes_on(
     hub: Hub, kills: int, converted: dict[str, bytes], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,7 +149,7 @@ def test_killed_at_any_point_it_goes_on(
     dice, whole = random.Random(7), False
     for kill in range(kills):
         asked = asked_states(hub)
-        with child() as process:
+        with child("pull", NAME) as process:
             time.sleep(dice.uniform(0.5, 2))
             process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))
             process.communicate(timeout=30)
@@ -174,7 +168,7 @@ def test_killed_when_all_is_converted_it_fetches_nothing_again(
     hub: Hub, converted: dict[str, bytes], capfd: pytest.CaptureFixture[str]
 ) -> None:
     journal = library.partial_folder(NAME) / JOURNAL
-    with child() as process:
+    with child("pull", NAME) as process:
         while not (journal.exists() and b"model.pth" in journal.read_bytes()) and process.poll() is None:
             pass
         process.kill()
@@ -220,7 +214,7 @@ def test_a_hostile_pickle_is_refused_and_leaves_nothing(
         hub.files[RECIPE.state] = path.read_bytes()
         refused(capfd, f"{NAME} is refused and nothing of it was kept: .*{says}")
     hub.files[RECIPE.state] = b"PK" + bytes(1000)
-    refused(capfd, rf"{NAME} is refused and nothing of it was kept: .*is no checkpoint of torch\.save")
+    refused(capfd, rf"{NAME} is refused and nothing of it was kept: .*cannot be read")
     assert not mark.exists()
 
 

@@ -27,7 +27,8 @@ from vrt_lite.protocol.verdict import SkippedOrder
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.schema import make_schema
 from vrt_lite.settings import Settings
-from vrt_lite.show import PlainView, verdict_lines
+from vrt_lite.show import verdict_lines
+from vrt_lite.show.judge_view import JudgeView
 from vrt_lite.show.pages import write_report
 from vrt_lite.video import open_clip
 
@@ -145,8 +146,8 @@ def test_the_terminal_and_the_report_say_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--orders=maybe"], "'maybe' is not one of 'one', 'both', 'auto'."),
-        (["--orders="], "'' is not one of 'one', 'both', 'auto'."),
+        (["--orders=maybe"], "'maybe' for orders, which is not allowed; give one, both or auto."),
+        (["--orders="], "'' for orders, which is not allowed"),
         (["--orders", "auto", "--skip-second-at", "1"], "1.0 is not in the range 0.5<x<1."),
         (["--skip-second-at", "0.8"], "--skip-second-at 0.8 is about --orders auto: give both."),
         (["--orders", "both", "--skip-second-at", "0.8"], "--skip-second-at 0.8 is about --orders auto: give both."),
@@ -169,10 +170,7 @@ def test_the_bundled_judge_is_asked_again_only_in_doubt(capfd: pytest.CaptureFix
     assert orders("--orders", "auto") == [2, None, []]  # calibrated, it is never that certain
 
 
-def test_a_server_without_probabilities_judges_both_orders(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("VRT_LITE_API_KEY", raising=False)
+def test_a_server_without_probabilities_judges_both_orders(capfd: pytest.CaptureFixture[str]) -> None:
     with serving(chat_server.says(sure().text)) as server:
         assert run(["compare", A, B, "-p", PROMPT, "--backend", server.url, "--orders", "auto", "--json"]) == 0
         assert len(server.bodies) == 2
@@ -200,5 +198,5 @@ def test_the_time_of_a_second_order_is_announced_beside_that_of_one() -> None:
 
 def test_the_longer_time_is_told_too() -> None:
     pipe = io.StringIO()
-    PlainView(pipe).observe(Predicted(TimeRange(120.0, 240.0), TimeRange(120.0, 480.0)))
+    JudgeView(pipe).observe(Predicted(TimeRange(120.0, 240.0), TimeRange(120.0, 480.0)))
     assert pipe.getvalue() == "this will take 2 to 4 min here, or 2 to 8 min with a second order\n"

@@ -31,12 +31,13 @@ from vrt_lite.interfaces import (
     Wrote,
 )
 from vrt_lite.protocol.messages import FrameRef
+from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.show import PlainView, safe, show_verdict, verdict_lines, view
-from vrt_lite.show.live import LiveView
+from vrt_lite.show import safe, show_verdict, verdict_lines
+from vrt_lite.show.judge_view import JudgeView
 from vrt_lite.show.panel import VerdictPanel
-from vrt_lite.show.progress import EvaluationView, LineScreen, LiveScreen, RankingView, RunState
-from vrt_lite.show.run_words import describe_prediction
+from vrt_lite.show.progress import Screen
+from vrt_lite.show.run_views import EvaluationView, RankingView
 
 HOSTILE = (
     "\x1b[31m\x1b]0;owned\x07\x1b[2J\x9b31m[bold]x[/bold][/] :smile: \u202egpj.exe\u2066\u200e\u061c"
@@ -257,7 +258,7 @@ def events(text: str) -> list[Event]:
 
 
 def live(text: str, on: Console, *, verbose: bool = True) -> str:
-    with LiveView(on, verbose=verbose) as watching:
+    with JudgeView(console=on, verbose=verbose) as watching:
         for event in events(text):
             watching.observe(event)
     return written(on)
@@ -276,15 +277,16 @@ def test_a_wait_is_shown_until_something_is_written() -> None:
     wait = Waiting("the server at http://h:1/v1 (cannot be reached: Connection refused)", 3)
     waited_for = "the server at http://h:1/v1 (cannot be reached: Connection refused), attempt 3"
     on, pipe = console(120), io.StringIO()
-    watching = LiveView(on)
+    watching = JudgeView(console=on)
     watching.observe(wait)
-    on.print(watching._render())
-    assert f"Waiting for {waited_for}" in written(on)
-    with PlainView(pipe) as plain:
+    on.print(watching._screen._render())
+    assert f"waiting for {waited_for}" in written(on)
+    with JudgeView(pipe) as plain:
         plain.observe(wait)
-    EvaluationView(LineScreen(pipe), total=3).observe(wait)
-    RankingView(LineScreen(pipe)).observe(wait)
-    assert pipe.getvalue().splitlines() == [f"waiting for {waited_for}"] * 3
+    EvaluationView(Screen(pipe), total=3).observe(wait)
+    RankingView(Screen(pipe)).observe(wait)
+    shown = [f"{counts}waiting for {waited_for}" for counts in ("", "0 of 3, ", "")]
+    assert pipe.getvalue().splitlines() == shown
 
 
 def test_live_view_in_ascii() -> None:
@@ -304,9 +306,9 @@ def test_reasoning_stays_in_order_under_headings(width: int) -> None:
 
 def test_rounds_say_which_frames_are_new() -> None:
     kept = live("x", console(120))
-    assert "Round 1 · video 1: 9, 40 · video 2: 9" in kept
-    assert "Round 1, clips exchanged · no new frames" in kept
-    assert "The reply could not be used" in kept
+    assert "Round 1: video 1: 9, 40; video 2: 9" in kept
+    assert "Round 1, clips exchanged: no new frames" in kept
+    assert "the reply could not be used" in kept
 
 
 def test_without_verbose_nothing_stays() -> None:
@@ -323,7 +325,7 @@ def test_text_that_only_looks_like_a_tag_is_text() -> None:
 
 def test_plain_view_is_plain_and_short() -> None:
     out = io.StringIO()
-    with PlainView(out) as watching:
+    with JudgeView(out) as watching:
         for event in events(FINAL * 50):
             watching.observe(event)
     lines = out.getvalue().splitlines()
@@ -335,16 +337,16 @@ def test_plain_view_is_plain_and_short() -> None:
 
 def test_plain_view_tells_the_reasoning_if_asked() -> None:
     out = io.StringIO()
-    with PlainView(out, verbose=True) as watching:
+    with JudgeView(out, verbose=True) as watching:
         for event in events(f"{FINAL}\n{HOSTILE}"):
             watching.observe(event)
-    assert "  <think>Enough.</think>\n" in out.getvalue()
+    assert "Reasoning\n  Enough.\nFinal answer\n" in out.getvalue()
     assert all(HARMLESS.fullmatch(line) for line in out.getvalue().split("\n"))
 
 
 def test_quiet_says_nothing() -> None:
     out = io.StringIO()
-    with view(quiet=True, verbose=True, stream=out) as watching:
+    with JudgeView(out, quiet=True, verbose=True) as watching:
         for event in events(FINAL):
             watching.observe(event)
     assert out.getvalue() == ""
@@ -355,7 +357,7 @@ def test_a_reader_that_left_costs_no_verdict(tmp_path: Path) -> None:
         def write(self, s: str, /) -> int:
             raise BrokenPipeError
 
-    with PlainView(Closed()) as watching:
+    with JudgeView(Closed()) as watching:
         judgement([sure()], observe=watching.observe)
 
 
@@ -363,19 +365,19 @@ def test_the_view_follows_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
-    assert isinstance(view(stream=Terminal()), LiveView)
-    assert isinstance(view(stream=Terminal(), live=False), PlainView)
-    assert isinstance(view(stream=Terminal(), quiet=True), PlainView)
-    assert isinstance(view(stream=io.StringIO()), PlainView)
+    assert Screen(Terminal()).is_live
+    assert not Screen(Terminal(), live=False).is_live
+    assert not Screen(Terminal(), quiet=True).is_live
+    assert not Screen(io.StringIO()).is_live
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(view(stream=Terminal()), PlainView)
+    assert not Screen(Terminal()).is_live
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize("width", [20, 60, 80, 120])
 def test_the_progress_of_an_evaluation_fits(width: int, encoding: str) -> None:
     on = console(width, encoding=encoding)
-    with EvaluationView(LiveScreen(on), total=40) as watching:
+    with EvaluationView(Screen(console=on), total=40) as watching:
         for label in (1, 2, 0, None):
             watching.observe(Waiting(HOSTILE, 2))
             watching.count(label, 1, seconds_left=90.0)
@@ -392,13 +394,13 @@ def test_the_progress_of_an_evaluation_fits(width: int, encoding: str) -> None:
 
 def test_lines_of_an_evaluation_come_now_and_then() -> None:
     pipe = io.StringIO()
-    with EvaluationView(LineScreen(pipe), total=100) as watching:
+    with EvaluationView(Screen(pipe), total=100) as watching:
         for _ in range(52):
             watching.count(1, 1, seconds_left=None)
     lines = pipe.getvalue().splitlines()
-    assert lines[0] == "1 of 100, tau 100.0, diff 100.0"
+    assert lines[0] == "5 of 100, tau 100.0, diff 100.0"
     assert lines[-1] == "52 of 100, tau 100.0, diff 100.0"
-    assert len(lines) == 12
+    assert len(lines) == 11
 
 
 def test_plots_without_matplotlib_are_refused_first(
@@ -411,7 +413,7 @@ def test_plots_without_matplotlib_are_refused_first(
 
 def test_many_tokens_are_few_screens() -> None:
     on = console(80)
-    with LiveView(on) as watching:
+    with JudgeView(console=on) as watching:
         watching.observe(RoundBegan(0, 1, SHOWN))
         for _ in range(20_000):
             watching.observe(Wrote(" token"))
@@ -420,7 +422,7 @@ def test_many_tokens_are_few_screens() -> None:
 
 
 def test_pipes_and_errors_need_no_rich() -> None:
-    code = "import sys, vrt_lite.show; sys.exit('rich' in sys.modules)"
+    code = "import sys, vrt_lite.show, vrt_lite.show.judge_view; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -429,16 +431,16 @@ def test_pipes_and_errors_need_no_rich() -> None:
 def test_a_long_judgement_shows_what_is_done_and_the_time_it_takes(width: int, encoding: str) -> None:
     on = console(width, encoding=encoding)
     shown: list[str] = []
-    watching = LiveView(on)
+    watching = JudgeView(console=on)
     watching.observe(Predicted(TimeRange(720.0, 2880.0)))
     for event in (Working("decoding frames"), Encoding(0, 8), Prefill(0, 3741), Working("measuring the clips")):
         watching.observe(event)
         with on.capture() as capture:
-            on.print(watching._render())
+            on.print(watching._screen._render())
         shown.append(OURS.sub("", capture.get()))
     assert max(cell_len(line) for text in shown for line in text.splitlines()) <= width
     if width >= 60:
-        words = ("Decoding frames", "Encoding frames (0 of 8)", "Reading (0 of 3741 tokens)", "Measuring the clips")
+        words = ("decoding frames", "encoding frames (0 of 8)", "reading (0 of 3741 tokens)", "measuring the clips")
         assert all(said in text and "s of 12 to 48 min" in text for said, text in zip(words, shown, strict=True))
 
 
@@ -446,7 +448,7 @@ def test_a_long_judgement_in_a_pipe_says_now_and_then_where_it_is(monkeypatch: p
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     pipe = io.StringIO()
-    shown = PlainView(pipe)
+    shown = JudgeView(pipe)
     shown.observe(Predicted(TimeRange(720.0, 2880.0)))
     shown.observe(Working("decoding frames"))
     shown.observe(Encoding(0, 8))
@@ -457,7 +459,7 @@ def test_a_long_judgement_in_a_pipe_says_now_and_then_where_it_is(monkeypatch: p
     assert pipe.getvalue().splitlines() == [
         "this will take 12 to 48 min here",
         "decoding frames",
-        "encoding 8 frame group(s)",
+        "encoding frames (0 of 8)",
         "encoding frames (3 of 8), 30 s of 12 to 48 min",
         "encoding frames (6 of 8), 60 s of 12 to 48 min",
     ]
@@ -467,15 +469,15 @@ def test_a_run_of_long_judgements_says_now_and_then_where_it_is(monkeypatch: pyt
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     pipe = io.StringIO()
-    with LineScreen(pipe) as screen:
-        screen.begin(
-            "14 clips" + describe_prediction(TimeRange(65_520.0, 262_080.0), 182, 40), RunState(0, 182, 131_040.0)
-        )
+    clips = [RankedClip(f"{n}.mp4", Path(f"{n}.mp4"), str(n)) for n in range(14)]
+    with RankingView(Screen(pipe)) as shown:
+        shown.begins([ClipGroup("", "x", tuple(clips))], 0, 182, TimeRange(65_520.0, 262_080.0))
         for done in range(1, 9):
             now += 10.0
-            screen.show_event(Prefill(100 * done, 800))
+            shown.observe(Prefill(100 * done, 800))
     assert pipe.getvalue().splitlines() == [
-        "14 clips; 6 to 24 min each here, 18 to 73 h in all (--budget 40: 4.0 to 16 h)",
-        "0 of 182, 36 h left: reading (300 of 800 tokens)",
-        "0 of 182, 36 h left: reading (600 of 800 tokens)",
+        "14 clips, at most 182 judgements, 0 of them made before; 6 to 24 min each here, 18 to 73 h in all "
+        "(--budget 40: 4.0 to 16 h)",
+        "0 of 182, reading (300 of 800 tokens), 36 h left",
+        "0 of 182, reading (600 of 800 tokens), 36 h left",
     ]

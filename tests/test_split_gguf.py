@@ -21,8 +21,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.machine import Machine
 from vrt_lite.models import find
-from vrt_lite.models.gguf import list_pair, read_gguf
-from vrt_lite.models.quants import quant_of
+from vrt_lite.models.gguf import list_pair, quant_of, read_gguf
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.tuning import tuning_path
 

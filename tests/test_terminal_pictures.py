@@ -15,7 +15,7 @@ from terminals import Terminal
 
 from vrt_lite.cli import _COMMANDS, cli, run
 from vrt_lite.show.table import show_table
-from vrt_lite.show.wrapping import cut_middle, cut_words, rewrite_line, wrap_line, write_lines
+from vrt_lite.show.wrapping import cut_middle, cut_words, wrap_line, write_lines
 
 NARROW, WIDE = (40, 60, 80, 120), 1000
 DRAWN = re.compile(r"[█▒━─│╭╮╰╯]+")
@@ -118,21 +118,6 @@ def test_a_table_that_is_too_wide_becomes_a_list(monkeypatch: pytest.MonkeyPatch
     stream = Terminal()
     show_table(("NAME", "SIZE", ""), [("one-name-of-a-model", "12 GB", "note")], stream=stream)
     assert stream.getvalue() == "one-name-of-a-model\n  size 12 GB\n  note\n"
-
-
-@pytest.mark.parametrize("width", [20, 60])
-def test_a_line_that_is_rewritten_stays_one_line(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    pipe, terminal = io.StringIO(), Terminal()
-    for stream in (pipe, terminal, None):
-        rewrite_line("copying a-clip-with-a-very-long-name-in\x1b[2Jdeed-and-more-of-it.mp4 into the report", stream)
-        rewrite_line("", stream)
-    assert pipe.getvalue() == ""
-    first, second, *rest = terminal.getvalue().split("\r")[1:]
-    assert len(first) == len(second) == width - 1
-    assert first.startswith("copying a-clip")
-    assert (second.strip(), rest) == ("", [""])
-    assert first.isascii() and first.isprintable()
 
 
 def test_help_fits() -> None:

@@ -20,11 +20,11 @@ from failing_engine import fail_or_measure
 
 from vrt_lite.backends import describe_machine
 from vrt_lite.cli import run
-from vrt_lite.cli.run_options import choose_jobs
+from vrt_lite.cli.options import ChosenJudge
 from vrt_lite.errors import ModelError, WorkerEndedError
 from vrt_lite.machine import EngineSettings, Machine
 from vrt_lite.models import ModelFiles, find
-from vrt_lite.settings import Remote
+from vrt_lite.settings import Remote, Settings
 from vrt_lite.tuning import Tuning, apply_tuning, choose_projector, load_tuning, save_tuning, tuning_path
 from vrt_lite.tuning.measure import ModelSpeed, check_same, measure_model
 from vrt_lite.tuning.tune import Tried, measure_with, tune
@@ -334,7 +334,7 @@ def test_a_ranking_judges_as_many_pairs_at_once_as_tune_found(capfd: pytest.Capt
     remote = Remote("http://host:8000/v1")
 
     def jobs(given: int | None, model: str = JUDGE.name, backend: Remote | None = None) -> int:
-        return choose_jobs(given, model, None, backend)
+        return ChosenJudge(model, None, backend, Settings()).choose_jobs(given)
 
     assert jobs(None) == 1
     save_tuning(replace(FOUND, threads=1, repack=False, jobs=2), JUDGE, describe_machine())

@@ -36,7 +36,7 @@ from vrt_lite.protocol.messages import Conversation, Reply, Usage
 from vrt_lite.protocol.verdict import Verdict
 from vrt_lite.schema import make_schema
 from vrt_lite.settings import Remote, Settings
-from vrt_lite.show import OrderSorter
+from vrt_lite.show.judge_view import OrderSorter
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

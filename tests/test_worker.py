@@ -19,7 +19,7 @@ import worker_calls as calls
 from vrt_lite import errors
 from vrt_lite.errors import ShortageError, VideoError, VrtError, WorkerEndedError, WorkerKilledError
 from vrt_lite.interfaces import Encoding, Event, Stop, Working, Wrote
-from vrt_lite.worker import Worker
+from vrt_lite.worker import Worker, make_job_limits
 
 HERE = Path(__file__).parent
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -95,24 +95,24 @@ def test_a_file_named_like_a_package_is_not_imported(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("function", "error", "words"),
+    ("function", "error", "words", "goes_on"),
     [
-        (calls.raise_video_error, VideoError, "'a.mp4' is no video"),
-        (calls.raise_shortage, ShortageError, "open files"),
-        (calls.raise_file_error, FileNotFoundError, "nowhere"),
-        (calls.raise_strange, RuntimeError, "StrangeError: strange 7"),
-        (calls.return_lock, TypeError, "pickle"),
+        (calls.raise_video_error, VideoError, "'a.mp4' is no video", True),
+        (calls.raise_shortage, ShortageError, "open files", False),
+        (calls.raise_file_error, FileNotFoundError, "nowhere", False),
+        (calls.raise_strange, RuntimeError, "StrangeError: strange 7", False),
+        (calls.return_lock, TypeError, "pickle", False),
     ],
 )
-def test_an_error_arrives_as_it_is_and_the_process_goes_on(
-    function: Callable[[], object], error: type[Exception], words: str
+def test_an_error_arrives_as_it_is_and_one_that_nobody_foresaw_ends_the_process(
+    function: Callable[[], object], error: type[Exception], words: str, goes_on: bool
 ) -> None:
     with Worker() as worker:
         before = worker.call(calls.process_id)
         with pytest.raises(error, match=words) as raised:
             worker.call(function)
         assert isinstance(raised.value, VrtError) or "worker_calls" in "".join(raised.value.__notes__) or words
-        assert worker.call(calls.process_id) == before
+        assert (worker.call(calls.process_id) == before) is goes_on
 
 
 def all_errors(base: type[VrtError]) -> list[type[VrtError]]:
@@ -207,6 +207,16 @@ def test_no_answer_in_time_is_an_end(tmp_path: Path) -> None:
         assert worker.call(calls.add, 1, 2) == 3
 
 
+@pytest.mark.skipif(sys.maxsize < 2**32, reason="the sizes are those of 64 bits")
+def test_the_limits_of_a_job_lie_where_windows_reads_them() -> None:
+    """By winnt.h: 144 bytes, the flags after two times, the memory of a process after 48 bytes of counters."""
+    limits = bytes(make_job_limits(3 * 2**30))
+    assert len(limits) == 144
+    assert int.from_bytes(limits[16:20], "little") == 0x100
+    assert int.from_bytes(limits[112:120], "little") == 3 * 2**30
+    assert not any(limits[:16] + limits[20:112] + limits[120:])
+
+
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no such limit")
 def test_memory_is_limited_in_the_child_alone() -> None:
     size = 2**30
@@ -221,7 +231,7 @@ def test_memory_is_limited_in_the_child_alone() -> None:
 @pytest.mark.parametrize("how", ["kill", "terminate"])
 def test_the_process_ends_with_its_parent(tmp_path: Path, how: str) -> None:
     program = (
-        "import worker_calls as calls\nfrom vrt_lite.worker import Worker\nfrom pathlib import Path\n"
+        "import worker_calls as calls\nfrom vrt_lite.worker import Worker, make_job_limits\nfrom pathlib import Path\n"
         "worker = Worker()\nprint(worker.call(calls.process_id), flush=True)\n"
         f"worker.call(calls.hang, Path({str(tmp_path / 'begun')!r}))"
     )

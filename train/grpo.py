@@ -1,282 +1,342 @@
-"""GRPO on TRL: groups of rollouts in the judge's own loop, with VR-Thinker's reward.
+"""GRPO (paper, section 3.2.3): groups of rollouts in the judge's own loop, with VR-Thinker's reward.
 
-TRL's trainer can only append to one conversation, and its training forward has no videos. Here a row is a segment:
-the rounds between two changes of what the judge sees. TRL's loss (`_compute_loss`: clipped ratio, plain KL, a weight
-for each token), optimizer and handling of processes stay.
+TRL's trainer can only append to one conversation, and its training forward has no videos. So this is transformers'
+trainer with a step of its own. What is learned at once is a row: the rounds between two changes of what the judge sees.
 
-One optimizer step learns from `queries` groups of `group` rollouts, which the policy sampled at most
-`steps_per_generation` - 1 steps ago (`train.generation`). The loss is the mean over a trajectory's tokens in all its
-segments, and then over the step's trajectories. It does not depend on chunks or on the number of processes.
+The loss is TRL's: the clipped ratio times the advantage, and the plain KL to the starting model, as a mean over a
+trajectory's tokens in all its rows, and then over the step's trajectories. It does not depend on how rows are put into
+batches, or on the number of processes. Each process learns from what it wrote itself.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import time
+import random
+import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from datasets import Dataset
 from torch import Tensor
-from trl import GRPOConfig, GRPOTrainer
-from trl.models.utils import unwrap_model_for_generation
+from torch.distributed.fsdp import FSDPModule
+from trl.models import prepare_deepspeed, prepare_fsdp, unwrap_model_for_generation
 
-from train.checkpoints import MODEL, Resumable, arguments, checkpointing, documents_of, processing_class
-from train.generation import Batch, generate, read_batches, write_batches
-from train.policy.model import ADAPTER, load
-from train.policy.rendering import Rendered
-from train.policy.writing import Policy
+from train.data import Cases, TrainingCase
+from train.model import load
 from train.recipe import TrainingRecipe
-from train.rollout_groups import TrainingRow, empty_row, mask_ends
-from train.step_sizes import count_processes
-from train.traces import LOG
-from train.trainer_callbacks import Journal, Leg
-from train.training_cases import Cases
+from train.rendering import Rendered, Segment, segments
+from train.rewards import Terms, advantages, called, group_terms, informative
+from train.rollout import Rollout, roll_out
+from train.trainer import MODEL, JudgeTrainer, options_of
+from train.writing import Policy
 from vrt_lite.errors import UsageError
+from vrt_lite.judge import opening
 
-Chunk = dict[str, Any]
 
+@dataclass(frozen=True, slots=True)
+class TrainingRow:
+    """A segment to learn from: all of a trajectory, or its rounds between two changes of what the judge sees.
 
-def reinforce(
-    recipe: TrainingRecipe,
-    cases: Cases,
-    *,
-    start: Path | str,
-    run: Path,
-    minutes: float | None = None,
-    every: float | None = None,
-) -> bool:
-    """Train the model in `start` and write it to RUN/model. Returns False if the leg's `minutes` ended first.
-
-    A checkpoint is written `every` so many minutes and at the end of a leg, and the next call continues from it. Raises
-    UsageError for fewer queries in a step than processes, and for models sharded by FSDP, which cannot write replies.
+    `ended` says for each learned reply whether the model drew its end. `logprobs` are the log-probabilities with which
+    the learned tokens were drawn. `share` is 1/T for the T tokens of the trajectory in all its segments.
     """
-    began = time.monotonic()
-    if (run / MODEL).is_dir():
-        return True
-    run.mkdir(parents=True, exist_ok=True)
-    trainer, leg = prepare(recipe, cases, start=start, run=run, minutes=minutes, every=every, began=began)
-    return trainer.complete(leg)
+
+    case: TrainingCase
+    segment: Segment
+    ended: tuple[bool, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    advantage: float = 0.0
+    share: float = 0.0
 
 
-def prepare(
-    recipe: TrainingRecipe,
-    cases: Cases,
-    *,
-    start: Path | str,
-    run: Path,
-    minutes: float | None = None,
-    every: float | None = None,
-    began: float | None = None,
-) -> tuple[Trainer, Leg]:
-    """Create the trainer of a run, and the callback that ends its legs."""
-    world = count_processes()
-    if recipe.grpo.queries < world:
-        raise UsageError(f"grpo.queries is {recipe.grpo.queries}, but must be at least the processes: {world}.")
-    model, tokenizer = load(recipe, start, trainable=True)
-    # With a new adapter, the reference is the model without it. An adapter in `start` is a part of the reference.
-    fresh = hasattr(model, "peft_config") and not (Path(start) / ADAPTER).is_file()
-    reference = None if fresh or not recipe.grpo.kl else load(recipe, start, trainable=False)[0]
-    leg = Leg(minutes, model=model, every=every, began=began)
-    documents = documents_of(start, model)
-    policy = Policy(model, tokenizer, recipe.profile, precision=recipe.model.precision, batch=recipe.grpo.rollouts)
-    trainer = Trainer(
+@dataclass(slots=True)
+class StepData:
+    """What a step learns from: this process's rows, and the step's trajectories in all processes."""
+
+    rows: list[TrainingRow] = field(default_factory=list[TrainingRow])
+    trajectories: int = 0
+    facts: dict[str, float] = field(default_factory=dict[str, float])
+
+
+def reinforce(recipe: TrainingRecipe, cases: Cases, *, start: Path, run: Path) -> None:
+    """Train the model in `start` and write it to RUN/model, unless that is there. A killed run goes on."""
+    if not (run / MODEL).is_dir():
+        prepare(recipe, cases, start=start, run=run).complete()
+
+
+def prepare(recipe: TrainingRecipe, cases: Cases, *, start: Path, run: Path) -> GrpoTrainer:
+    """Create the trainer of a run."""
+    how = recipe.grpo
+    options = options_of(
         recipe,
-        cases,
-        policy,
-        reference=reference,
-        args=_arguments(recipe, run=run),
-        # TRL needs a data set, but `generate` chooses the queries of a step.
-        train_dataset=Dataset.from_dict({"prompt": [""] * world}),
-        processing_class=processing_class(documents),
-        callbacks=[leg, Journal(run / LOG, samples_a_step=recipe.grpo.queries * recipe.grpo.group)],
+        run,
+        per_device_train_batch_size=1,
+        max_steps=how.steps,
+        learning_rate=how.learning_rate,
+        lr_scheduler_type="constant",
     )
-    trainer.documents = documents
-    return trainer, leg
+    model, tokenizer = load(start, recipe.model, trainable=True)
+    # The reference of an adapter is the model without it.
+    reference = load(start, recipe.model)[0] if how.kl and not recipe.model.lora_rank else None
+    batch, precision = recipe.rollouts.batch, recipe.model.precision
+    policy = Policy(model, tokenizer, recipe.profile, precision=precision, batch=batch)
+    return GrpoTrainer(recipe, cases, policy, start=start, reference=reference, args=options)
 
 
-class Trainer(Resumable, GRPOTrainer):
-    """TRL's trainer with the judge's own rollouts. If `reference` is None, it is the model without its adapter."""
+class GrpoTrainer(JudgeTrainer):
+    """Takes steps on groups of rollouts of a policy, which is renewed every `steps_per_generation` steps."""
 
-    def __init__(self, recipe: TrainingRecipe, cases: Cases, policy: Policy, *, reference: Any, **options: Any) -> None:
-        super().__init__(model=policy.model, reward_funcs=_unused_reward, **options)
-        if self.is_fsdp_enabled:
-            raise UsageError("GRPO runs on one GPU, with DDP, or with DeepSpeed: under FSDP a model cannot write.")
-        self._recipe, self._cases, self._policy = recipe, cases, policy
-        self._batches: dict[int, Batch] = {}
-        # Set after TRL's constructor, which would otherwise load its own reference.
-        self.beta = recipe.grpo.kl
-        if reference is not None:
-            self.ref_model = self.accelerator.prepare_model(reference, evaluation_mode=True)
+    def __init__(
+        self, recipe: TrainingRecipe, cases: Cases, policy: Policy, *, start: Path, reference: Any, **options: Any
+    ) -> None:
+        steps = [0] * recipe.grpo.steps * options["args"].world_size  # a trainer needs data; a step chooses its queries
+        super().__init__(policy.model, start, recipe.profile, train_dataset=steps, data_collator=_collate, **options)
+        if recipe.grpo.queries < self.accelerator.num_processes:
+            raise UsageError(
+                f"grpo.queries is {recipe.grpo.queries}, but must be at least the {self.accelerator.num_processes} "
+                "processes."
+            )
+        self._recipe, self._how, self._cases, self._policy = recipe, recipe.grpo, cases, policy
+        self._steps: dict[int, StepData] = {}
+        self._facts: defaultdict[str, list[float]] = defaultdict(list)
+        self._reference = None if reference is None else self._prepare_reference(reference)
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
-        """Compute one optimizer step's gradients, chunk by chunk. The processes exchange them in the last chunk."""
+        """Compute one optimizer step's gradients, batch by batch. The processes exchange them in the last one."""
         model.train()
-        batch = self._batch()
-        chunks, count = self._chunks(self._rows(batch), batch.lengths)
+        step = self.state.global_step
+        if step not in self._steps:
+            self._steps = self._generate(step)
+        data = self._steps.pop(step)
+        for name, value in data.facts.items():
+            self._facts[name].append(value)
+        # All processes run the same number of batches, because they exchange gradients: empty rows fill the last ones.
+        count = max(gather_object([-(-len(data.rows) // self._how.batch)]))
         total = torch.zeros((), device=self.accelerator.device)
-        for number, chunk in enumerate(chunks, start=1):
-            last = number == count
+        for number, rows in enumerate(self._batches(data.rows, max(count, 1)), start=1):
+            last = number >= count
             self.accelerator.gradient_state._set_sync_gradients(last)
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
                 with self.compute_loss_context_manager():
-                    loss = self.compute_loss(model, chunk)
-                self.accelerator.backward(loss)
+                    loss = self.compute_row_loss(model, rows, trajectories=data.trajectories)
+                self.accelerator.backward(loss * self.accelerator.num_processes)  # whose mean they take
             total += loss.detach()
-        self._step += 1
-        return total
+        return total * self.accelerator.num_processes
 
-    def _batch(self) -> Batch:
-        """Return the batch that all processes learn from in this step."""
-        step = self.state.global_step
-        if step not in self._batches:
-            self._batches = self._generate(step)
-        batch = self._batches.pop(step)
-        figures = {
-            **batch.facts,
-            "groups": len(batch.groups),
-            "groups/drawn": batch.drawn,
-            "groups/missing": batch.missing,
-        }
-        for name, value in figures.items():
-            self._metrics["train"][name].append(float(value))
-        return batch
+    def compute_row_loss(
+        self, model: Any, rows: Sequence[tuple[Rendered, TrainingRow]], *, trajectories: int
+    ) -> Tensor:
+        """Compute the part of these rows in the loss of a step with so many trajectories."""
+        inputs = self._policy.collate([rendered for rendered, _ in rows])
+        drawn = inputs["labels"][:, 1:] != -100
+        old = torch.zeros(drawn.shape, device=drawn.device)
+        old[drawn] = torch.tensor([logprob for _, row in rows for logprob in row.logprobs], device=drawn.device)
+        advantage, share = (
+            torch.tensor([values], device=drawn.device).T
+            for values in ([row.advantage for _, row in rows], [row.share / max(trajectories, 1) for _, row in rows])
+        )
+        now = self._score(model, inputs)
+        ratio = (now - old).exp()
+        clipped = ratio.clamp(1 - self._how.clip, 1 + self._how.clip)
+        losses = -torch.minimum(ratio * advantage, clipped * advantage)
+        weight = drawn * share
+        if self._how.kl:
+            with torch.no_grad(), self._open_reference() as reference:
+                before = self._score(reference, inputs)
+            kl = (before - now).exp() - (before - now) - 1
+            losses = losses + self._how.kl * kl
+            self._facts["kl"].append((kl.detach() * weight).sum().item())
+        outside = ((ratio < 1 - self._how.clip) & (advantage < 0)) | ((ratio > 1 + self._how.clip) & (advantage > 0))
+        self._facts["clipped"].append((outside * weight).sum().item())
+        return (losses * weight).sum()
 
-    def _rows(self, batch: Batch) -> list[TrainingRow]:
-        """Return this process's rows of a step."""
-        mine = batch.groups[self.accelerator.process_index :: self.accelerator.num_processes]
-        rows = [row for sampled in mine for row in sampled.group(self._cases, self._recipe).rows()]
-        # A process without rows takes an empty row, because all processes must run the same number of chunks.
-        return rows or [empty_row(self._cases[0], self._recipe.profile)]
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log the figures of the rollouts too: sums of a step over the processes, and means over the steps."""
+        if "loss" in logs:
+            steps = max(len(self._facts["groups"]), 1)
+            gathered = gather_object([dict(self._facts)])
+            for name in gathered[0]:
+                of_all = (sum(facts[name]) for facts in gathered if name in facts)
+                logs[name] = (sum(of_all) if name in ("kl", "clipped") else sum(gathered[0][name])) / steps
+            self._facts.clear()
+        super().log(logs, start_time)
 
-    def _generate(self, step: int) -> dict[int, Batch]:
-        """Sample batches with the current policy, for this step and the steps before the next sampling."""
-        renewed = max(self._recipe.grpo.steps_per_generation, 1)
-        steps = range(step, min(step - step % renewed + renewed, self._recipe.grpo.steps))
-        with unwrap_model_for_generation(
-            self.model_wrapped,
-            self.accelerator,
-            gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
-        ):
-            return generate(
-                self._policy,
-                self._cases,
-                self._recipe,
-                steps,
-                process=self.accelerator.process_index,
-                processes=self.accelerator.num_processes,
-            )
+    def _generate(self, step: int) -> dict[int, StepData]:
+        """Write the rollouts of this step and of the steps before the next renewal with the current policy."""
+        renewed = self._how.steps_per_generation
+        steps = range(step, min(step - step % renewed + renewed, self._how.steps))
+        with whole_weights(self.model_wrapped, self.accelerator):
+            place = self.accelerator.process_index, self.accelerator.num_processes
+            return generate(self._policy, self._cases, self._recipe, steps, *place)
 
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        super()._save_optimizer_and_scheduler(output_dir)
-        if self.args.should_save:
-            write_batches(self._batches, Path(output_dir))
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None:
-            self._batches = read_batches(Path(checkpoint))
-
-    def _chunks(self, rows: Sequence[TrainingRow], lengths: Sequence[int]) -> tuple[Iterator[Chunk], int]:
-        """Return chunks of equal size, and their number, which is the same in each process. Empty rows fill them.
-
-        `lengths` are the tokens of each trajectory of the step, over all processes.
-        """
-        size = max(self._recipe.grpo.batch, 1)
-        count = max(gather_object([-(-len(rows) // size)]))
-        return self._fill_chunks(rows, count, size, lengths), count
-
-    def _fill_chunks(
-        self, rows: Sequence[TrainingRow], count: int, size: int, lengths: Sequence[int]
-    ) -> Iterator[Chunk]:
-        rendered = self._render_rows(rows)
-        empty: tuple[Rendered, TrainingRow] | None = None
+    def _batches(self, rows: Sequence[TrainingRow], count: int) -> Iterator[list[tuple[Rendered, TrainingRow]]]:
+        """Yield so many batches of rendered rows, the last of which may have rows without a loss."""
+        empty = _render_empty(self._cases[0], self._policy)
+        rendered = itertools.chain(self._render(rows), itertools.repeat(empty))
         for _ in range(count):
-            chunk = list(itertools.islice(rendered, size))
-            empty = empty or (mask_ends(chunk[0][0], ()), empty_row(chunk[0][1].case, self._recipe.profile))
-            yield self._chunk([*chunk, *[empty] * (size - len(chunk))], lengths)
+            yield list(itertools.islice(rendered, self._how.batch))
 
-    def _render_rows(self, rows: Sequence[TrainingRow]) -> Iterator[tuple[Rendered, TrainingRow]]:
+    def _render(self, rows: Sequence[TrainingRow]) -> Iterator[tuple[Rendered, TrainingRow]]:
         """Render rows. A case is open until its last row is rendered."""
-        for _, group in itertools.groupby(rows, key=lambda row: row.case.key):
+        for _, group in itertools.groupby(rows, key=lambda row: id(row.case)):
             first = next(group)
             with first.case.open(self._recipe.profile) as frames:
                 for row in itertools.chain([first], group):
                     yield mask_ends(self._policy.renderer.render(row.segment, frames), row.ended), row
 
-    def _chunk(self, rows: Sequence[tuple[Rendered, TrainingRow]], lengths: Sequence[int]) -> Chunk:
-        """Build the input of TRL's loss. The first token is the prompt; the collated batch is under "pixel_values".
-
-        TRL divides the masked sum by the step's tokens. In the mask, the weight of a token is the mean length of all
-        trajectories over the length T of its own. So the loss is the mean over trajectories of sums divided by T.
-        """
-        inputs = self._policy.collate([rendered for rendered, _ in rows])
-        ids, drawn = inputs["input_ids"], inputs["labels"][:, 1:] != -100
-        device, mean = ids.device, sum(lengths) / max(len(lengths), 1)
-        old = torch.zeros(drawn.shape, device=device)
-        old[drawn] = torch.tensor([logprob for _, row in rows for logprob in row.logprobs], device=device)
-        chunk: Chunk = {
-            "prompt_ids": ids[:, :1],
-            "prompt_mask": inputs["attention_mask"][:, :1],
-            "completion_ids": ids[:, 1:],
-            "completion_mask": drawn * torch.tensor([[mean * row.share] for _, row in rows], device=device),
-            "old_per_token_logps": old,
-            "advantages": torch.tensor([row.advantage for _, row in rows], device=device),
-            "num_items_in_batch": torch.tensor(float(sum(lengths)), device=device),
-            "pixel_values": inputs,
-        }
-        if self.beta:
-            with torch.no_grad(), self._reference() as model:
-                chunk["ref_per_token_logps"], _ = self._score(model, inputs)
-        return chunk
+    def _score(self, model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+        with self._policy.autocast():
+            return self._policy.logprobs(model, inputs, temperature=self._recipe.rollouts.temperature)
 
     @contextlib.contextmanager
-    def _reference(self) -> Iterator[Any]:
+    def _open_reference(self) -> Iterator[Any]:
         """Give the model that training started from."""
-        if self.ref_model is not None:
-            yield self.ref_model
+        if self._reference is not None:
+            yield self._reference
             return
-        model = self.accelerator.unwrap_model(self.model)
-        with model.disable_adapter():
-            yield model
+        with self.accelerator.unwrap_model(self.model).disable_adapter():
+            yield self.model_wrapped
 
-    def _score(self, model: Any, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        with self._policy.autocast():
-            return self._policy.logprobs(model, inputs, temperature=self._recipe.grpo.temperature)
-
-    def _get_per_token_logps_and_entropies(
-        self, model: Any, *_: Any, pixel_values: Any = None, **__: Any
-    ) -> tuple[Tensor, Tensor, None]:
-        """Replace TRL's method, which has no videos, positions or tokens that are never written."""
-        return (*self._score(model, pixel_values), None)
+    def _prepare_reference(self, reference: Any) -> Any:
+        """Put the reference on this process's device, sharded as the policy is."""
+        if self.is_deepspeed_enabled:
+            return prepare_deepspeed(reference, self.accelerator)
+        if self.is_fsdp_enabled:
+            return prepare_fsdp(reference, self.accelerator)
+        return self.accelerator.prepare_model(reference, evaluation_mode=True)
 
 
-def _arguments(recipe: TrainingRecipe, *, run: Path) -> GRPOConfig:
-    """Return TRL's options."""
-    how = recipe.grpo
-    return GRPOConfig(
-        **arguments(recipe, run=run, steps=how.steps),
-        **checkpointing(recipe),
-        per_device_train_batch_size=how.group,
-        gradient_accumulation_steps=1,
-        num_generations=how.group,
-        max_completion_length=recipe.profile.max_new_tokens,
-        max_steps=how.steps,
-        learning_rate=how.learning_rate,
-        lr_scheduler_type="constant",
-        temperature=how.temperature,
-        epsilon=how.clip,
-        beta=0.0,  # the trainer sets it later
-        use_bias_correction_kl=False,
-        loss_type="dapo",
-        logging_steps=1,
-    )
+def generate(
+    policy: Policy, cases: Cases, recipe: TrainingRecipe, steps: range, process: int = 0, processes: int = 1
+) -> dict[int, StepData]:
+    """Sample the groups of these steps with the policy. The `processes` share the queries, and keep what they wrote.
+
+    A group that teaches nothing is dropped, and another query is drawn instead, at most `grpo.resamples` times. The
+    queries of a step and their rollouts depend on recipe, weights and step, never on the process.
+    """
+    how, draws = recipe.grpo, 1 + recipe.grpo.resamples
+    queries = {
+        step: draw_indices(len(cases), how.queries * draws, seed=f"{recipe.model.seed}/{step}") for step in steps
+    }
+    found = {step: StepData() for step in steps}
+    missing = [(step, slot) for step in steps for slot in range(how.queries)]
+    told: list[tuple[int, int, dict[str, float], bool]] = []
+    for attempt in range(draws):
+        mine = missing[process::processes]
+        named = {f"{step}/{attempt}/{slot}": cases[queries[step][attempt * how.queries + slot]] for step, slot in mine}
+        groups = roll_out(
+            policy,
+            named,
+            recipe.profile,
+            samples=how.group,
+            temperature=recipe.rollouts.temperature,
+            seed=recipe.model.seed,
+        )
+        outcomes: list[tuple[int, int, dict[str, float], bool]] = []
+        for (step, slot), group in zip(mine, groups.values(), strict=True):
+            terms = group_terms([rollout.rounds for rollout in group], group[0].case.labels, how.reward)
+            if good := informative(terms):
+                found[step].rows += rows_of(group, terms)
+            outcomes.append((step, slot, describe_group(group, terms), good))
+        told += (gathered := sorted(gather_object(outcomes), key=lambda one: one[:2]))
+        missing = [(step, slot) for step, slot, _, good in gathered if not good]
+        if not missing:
+            break
+    if missing and not process:
+        print(
+            f"steps {steps[0] + 1} to {steps[-1] + 1}: {len(missing)} of {len(steps) * how.queries} groups taught "
+            f"nothing in {draws} draws (grpo.resamples = {how.resamples}); the steps go on without them.",
+            file=sys.stderr,
+        )
+    for step, data in found.items():
+        own = [one for one in told if one[0] == step]
+        kept = sum(good for *_, good in own)
+        first = [facts for _, _, facts, _ in own[: how.queries]]  # before any group was dropped
+        data.trajectories = kept * how.group
+        data.facts = {name: fmean(facts[name] for facts in first) for name in first[0]}
+        data.facts |= {"groups": kept, "groups/drawn": len(own), "groups/missing": how.queries - kept}
+    return found
 
 
-def _unused_reward(*_: Any, **__: Any) -> list[float]:
-    """Fill TRL's argument for a reward function. It is never called: rewards are computed for a group of traces."""
-    raise AssertionError("TRL must not compute rewards")
+def draw_indices(cases: int, count: int, *, seed: str) -> list[int]:
+    """Draw the indices of `count` of the cases. They are different if there are enough cases."""
+    drawing = random.Random(seed)
+    found: list[int] = []
+    while len(found) < count:
+        found += drawing.sample(range(cases), min(cases, count - len(found)))
+    return found
+
+
+def rows_of(group: Sequence[Rollout], terms: Sequence[Terms]) -> Iterator[TrainingRow]:
+    """Yield all segments of all rollouts of a group, in order."""
+    worth = advantages([each.total for each in terms])
+    for rollout, advantage in zip(group, worth, strict=True):
+        written = iter(rollout.written)
+        for segment in segments(rollout.visible, rollout.replies):
+            learned = list(itertools.islice(written, len(segment.learned)))
+            logprobs = tuple(itertools.chain.from_iterable(reply.logprobs for reply in learned))
+            ended = tuple(reply.ended for reply in learned)
+            yield TrainingRow(rollout.case, segment, ended, logprobs, advantage, 1 / max(rollout.tokens, 1))
+
+
+def describe_group(group: Sequence[Rollout], terms: Sequence[Terms]) -> dict[str, float]:
+    """Return the means of a group for the log."""
+    return {
+        "reward": fmean(each.total for each in terms),
+        "reward/format": fmean(each.format for each in terms),
+        "reward/accuracy": fmean(each.accuracy for each in terms),
+        "reward/gain": fmean(each.gain for each in terms),
+        "reward/explore": fmean(each.explore for each in terms),
+        "called": fmean(called(rollout.rounds) for rollout in group),
+        "rounds": fmean(len(rollout.rounds) for rollout in group),
+        "tokens": fmean(rollout.tokens for rollout in group),
+    }
+
+
+def mask_ends(rendered: Rendered, ended: Sequence[bool]) -> Rendered:
+    """Remove the loss on ends of replies that the model did not draw: the template ends a reply that was cut.
+
+    If `ended` is empty, nothing has a loss.
+    """
+    learned = rendered.learned.copy()
+    if not ended:
+        learned[:] = False
+        return replace(rendered, learned=learned)
+    ends = [i for i, here in enumerate(learned) if here and not learned[i + 1 : i + 2].any()]
+    for end, was_drawn in zip(ends, ended, strict=True):
+        learned[end] = was_drawn
+    return replace(rendered, learned=learned)
+
+
+@contextlib.contextmanager
+def whole_weights(model: Any, accelerator: Any) -> Iterator[None]:
+    """Have all weights on each GPU while replies are written: there, each process is at another token.
+
+    FSDP's shards are gathered once and stay; TRL gathers those of ZeRO-3.
+    """
+    shards = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    for shard in shards:
+        shard.set_reshard_after_forward(False, recurse=False)
+        shard.unshard()
+    with contextlib.nullcontext() if shards else unwrap_model_for_generation(model, accelerator):
+        yield
+    for shard in shards:
+        shard.set_reshard_after_forward(True, recurse=False)
+        shard.reshard()
+
+
+def _render_empty(case: TrainingCase, policy: Policy) -> tuple[Rendered, TrainingRow]:
+    """Render a case's opening without a loss."""
+    row = TrainingRow(case, Segment(opening(case.pair, policy.profile), frozenset()))
+    with case.open(policy.profile) as frames:
+        return mask_ends(policy.renderer.render(row.segment, frames), ()), row
+
+
+def _collate(rows: list[int]) -> dict[str, Tensor]:
+    return {"rows": torch.tensor(rows)}

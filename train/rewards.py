@@ -1,6 +1,6 @@
 """The reward of VR-Thinker's GRPO (paper, section on training), computed from traces and labels.
 
-reward = format + accuracy + gain + incentive · explore, for a trace in its group of traces about the same pair.
+reward = format + accuracy + gain + eta · explore, for a trace in its group of traces about the same pair.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
+from train.data import right
 from train.strict_format import conforms
-from train.training_cases import right
 from vrt_lite.judge import Round
 from vrt_lite.protocol.messages import OVERALL, Choice
 from vrt_lite.protocol.tags import Marks
 
 if TYPE_CHECKING:
-    from train.recipe import Grpo
+    from train.recipe import Reward
 
 _LEAST_DEVIATION = 1e-4
 
@@ -67,24 +67,24 @@ def gain(accuracies: Sequence[float], *, k: float) -> float:
     return k * sum(after - before for before, after in pairwise(accuracies))
 
 
-def explore(calls: Sequence[bool], *, share: float) -> list[float]:
-    """Compute for each trace that called the tool max(share - R, 0), R being the share of the group that called it."""
+def explore(calls: Sequence[bool], *, omega: float) -> list[float]:
+    """Compute for each trace that called the tool max(omega - R, 0), R being the share of the group that called it."""
     rate = sum(calls) / len(calls) if calls else 0.0
-    return [max(share - rate, 0.0) if call else 0.0 for call in calls]
+    return [max(omega - rate, 0.0) if call else 0.0 for call in calls]
 
 
-def group_terms(traces: Sequence[Sequence[Round]], labels: Mapping[str, Choice], recipe: Grpo) -> list[Terms]:
+def group_terms(traces: Sequence[Sequence[Round]], labels: Mapping[str, Choice], how: Reward) -> list[Terms]:
     """Compute the terms for every trace of a group. A trace is a list of rounds; it may have no verdict."""
-    bonus = explore([called(rounds) for rounds in traces], share=recipe.share)
+    bonus = explore([called(rounds) for rounds in traces], omega=how.omega)
     terms: list[Terms] = []
     for rounds, extra in zip(traces, bonus, strict=True):
-        steps = [accuracy(marks.choices, labels, alpha=recipe.alpha) for marks in answers(rounds)]
+        steps = [accuracy(marks.choices, labels, alpha=how.alpha) for marks in answers(rounds)]
         terms.append(
             Terms(
                 format=float(conforms(rounds)),
                 accuracy=steps[-1] if steps else 0.0,
-                gain=gain(steps, k=recipe.gain),
-                explore=recipe.incentive * extra,
+                gain=gain(steps, k=how.k),
+                explore=how.eta * extra,
             )
         )
     return terms

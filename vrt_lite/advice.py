@@ -39,8 +39,23 @@ def install_extra(extra: str) -> str:
 
     So it works wherever vrt-lite came from: a checkout, a wheel that is gone, or an index.
     """
+    return install(*(list_extra(extra) or [f"{Path(__file__).parents[1]}[{extra}]"]))
+
+
+def list_extra(extra: str) -> list[str]:
+    """The packages that an extra needs, with their versions; none of a checkout that only lies on the path."""
     try:
         needed = [text.partition(";") for text in requires("vrt-lite") or ()]
-    except PackageNotFoundError:  # a checkout that only lies on the path
-        return install(f"{Path(__file__).parents[1]}[{extra}]")
-    return install(*(name.strip() for name, _, when in needed if re.search(rf"extra == ['\"]{extra}['\"]", when)))
+    except PackageNotFoundError:
+        return []
+    return [name.strip() for name, _, when in needed if re.search(rf"extra == ['\"]{extra}['\"]", when)]
+
+
+def unset_variable(name: str) -> str:
+    """The command that removes an environment variable."""
+    return f"set {name}=" if ON_WINDOWS else f"unset {name}"
+
+
+def move_aside(path: Path) -> str:
+    """The command that gives a file or folder another name, and keeps it."""
+    return command("move" if ON_WINDOWS else "mv", path, path.with_name(f"{path.name}.aside"))

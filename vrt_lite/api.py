@@ -26,7 +26,7 @@ from vrt_lite.shortage import check_memory
 
 if TYPE_CHECKING:
     from vrt_lite.judge_worker import WorkerComparer
-    from vrt_lite.pair_frames import Workspace
+    from vrt_lite.pair_frames import ClipLook
 
 
 class Judge:
@@ -143,8 +143,8 @@ class Judge:
         """
         return self._comparer.predict(Path(clip))
 
-    def look_at(self, clip: str | Path) -> tuple[float, Workspace]:
-        """Open a clip; return its length in seconds, and which of its frames the judge can see. Raises VideoError."""
+    def look_at(self, clip: str | Path) -> ClipLook:
+        """Open a clip; return what is known of it then: also which frames the judge can see. Raises VideoError."""
         return self._comparer.look_at(Path(clip))
 
     def measure(self, clip: str | Path) -> Mapping[str, float]:

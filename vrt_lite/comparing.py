@@ -30,7 +30,7 @@ from vrt_lite.interfaces import (
 )
 from vrt_lite.judge import Answer, Trial, follow
 from vrt_lite.modes import Mode
-from vrt_lite.pair_frames import PairFrames, Workspace, workspace_of
+from vrt_lite.pair_frames import ClipLook, PairFrames, Workspace, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
 from vrt_lite.recording import ShownPair, make_judgement
@@ -89,12 +89,13 @@ class Comparer:
 
         return predict_like(self.mode, clip)
 
-    def look_at(self, clip: Path) -> tuple[float, Workspace]:
+    def look_at(self, clip: Path) -> ClipLook:
         """As `Judge.look_at`."""
         from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
 
         with open_clip(clip) as opened:
-            return opened.info.duration_seconds, workspace_of(opened, self.mode.profile)
+            space = workspace_of(opened, self.mode.profile)
+            return ClipLook(opened.info.duration_seconds, space, opened.info.open_ended)
 
     @functools.cached_property
     def _kept_measures(self) -> KeptMeasures:

@@ -25,7 +25,7 @@ from vrt_lite.shortage import check_memory, explain_shortage, memory_limit
 from vrt_lite.worker import Worker
 
 if TYPE_CHECKING:
-    from vrt_lite.pair_frames import Workspace
+    from vrt_lite.pair_frames import ClipLook
 
 _T = TypeVar("_T")
 MOST_DEATHS: Final = 25
@@ -63,7 +63,7 @@ class WorkerComparer:
         with contextlib.suppress(WorkerEndedError):
             return self._ask(Comparer.predict, clip)
 
-    def look_at(self, clip: Path) -> tuple[float, Workspace]:
+    def look_at(self, clip: Path) -> ClipLook:
         """As `Judge.look_at`."""
         return self._ask_about(clip, Comparer.look_at)
 

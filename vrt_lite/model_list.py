@@ -14,6 +14,7 @@ from vrt_lite.forecast import predict, predict_shape
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import ModelFiles, bundled_names, find
+from vrt_lite.models.gguf import normalise_quant, quant_of
 from vrt_lite.models.library import (
     Recipe,
     StoredModel,
@@ -23,7 +24,7 @@ from vrt_lite.models.library import (
     recipes,
     stored_models,
 )
-from vrt_lite.models.quants import normalise_quant, quant_of, total_memory
+from vrt_lite.models.quants import total_memory
 from vrt_lite.settings import Settings
 from vrt_lite.tuning import plan_engine, plan_shape
 

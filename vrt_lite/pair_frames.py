@@ -35,6 +35,15 @@ class Workspace:
     tool_size: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class ClipLook:
+    """What is known of a clip once it is opened. `open_ended`: the file does not say how long it is."""
+
+    duration_seconds: float
+    workspace: Workspace
+    open_ended: bool
+
+
 def workspace_of(clip: Clip, profile: Profile) -> Workspace:
     """Sample an open clip by its own clock. VideoError for a picture that is too narrow."""
     shown = profile.count_first(clip.info.duration_seconds, clip.info.frames)

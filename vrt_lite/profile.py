@@ -29,6 +29,8 @@ ToolForm = Literal["image", "video"]
 PIXELS_PER_TOKEN = CELL * CELL
 CELLS: Final = {"qwen2vl": CELL, "qwen3vl": 32}
 """Pixels a side of one visual token, by the architecture of the text model."""
+BUNDLED: Final = "vrt-tiny-2"
+"""The judge that is taken if none is named; it comes with the package."""
 PROFILE_NAME = "profile.toml"
 DEFAULT_PRESET = "model-card"
 CONTEXT_STEP = 256

@@ -58,7 +58,8 @@ def limit_heaps() -> None:
     """Let all threads of this process allocate from two heaps of glibc; elsewhere it does nothing.
 
     By default there are up to eight for each processor, and each keeps what was freed in it: in 240 comparisons by the
-    bundled judge a process grew from 150 to 388 MB, with two heaps to 234 MB. With one, comparisons took 3 % longer.
+    bundled judge a process grew from 150 to 388 MB, with two heaps to 234 MB, and one comparison of two clips of 720p
+    takes 171 MB instead of 218. With one heap comparisons took 3 % longer.
     """
     if sys.platform == "linux":
         import ctypes  # noqa: PLC0415 - 3 ms that short commands save

@@ -1,4 +1,4 @@
-"""What a user has set for all commands: in environment variables, and in the settings file, a flat TOML table.
+"""What a user may set for all commands: the table of settings, their variables, and the settings file in TOML.
 
 A command's option wins over a variable, a variable over the file, the file over what `vrt-lite tune` found. A key is
 the name of its option; its variable is VRT_LITE_KEY, in capitals, with _ in the place of -.
@@ -13,15 +13,20 @@ import shlex
 import tomllib
 from collections.abc import Generator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from vrt_lite.disk import HOME_VARIABLE, locked, open_to_read, settings_path, write_file
+import click
+from click.core import ParameterSource
+
+from vrt_lite.advice import move_aside, unset_variable
+from vrt_lite.disk import locked, open_to_read, settings_path, write_file
 from vrt_lite.errors import UsageError
-from vrt_lite.machine import KvType
-from vrt_lite.models import BUNDLED
+from vrt_lite.machine import MOST_SEQUENCES, KvType
+from vrt_lite.profile import BUNDLED
 from vrt_lite.settings import EFFORTS, MOST_JOBS, Remote, RemoteKind
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
     from tomlkit import TOMLDocument
 
 Value = str | int | bool
@@ -32,27 +37,20 @@ _LONGEST = 4096
 _MAX_FILE_BYTES = 2**20
 _OWN = "the model's own"
 _AUTO: Final = {"auto": "auto"}
-_SWITCH: Final = {
-    "true": True,
-    "on": True,
-    "yes": True,
-    "1": True,
-    "false": False,
-    "off": False,
-    "no": False,
-    "0": False,
-}
+_WORDS_OF: Final = {True: ("true", "on", "yes", "1"), False: ("false", "off", "no", "0")}
+_SWITCH: Final = {word: value for value, words in _WORDS_OF.items() for word in words}
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """A setting that can be kept: its name, what holds if it is not set, and the values that it can have.
+class Key(click.ParamType[Any]):
+    """A setting that can be kept, and the type of its option: what it is about, and what holds if it is not set.
 
-    They are the numbers from `least` to `most`; what each of the `words` stands for; and any text, if `text` says what
-    it is.
+    Its values are the numbers from `least` to `most`; what each of the `words` stands for; and any text, if `text` says
+    what it is.
     """
 
     name: str
+    about: str
     default: str
     least: int = 0
     most: int = -1
@@ -66,11 +64,15 @@ class Key:
         return f"VRT_LITE_{self.name.replace('-', '_').upper()}"
 
     @property
+    def choices(self) -> list[str]:
+        """The words for its values, one for each."""
+        return [word for word, value in self.words.items() if word == str(value).lower()]
+
+    @property
     def allowed(self) -> str:
         """Its values, in words."""
         numbers = f"{self.least} to {self.most}" if self.most < _LARGEST else f"at least {self.least}"
-        words = [word for word, value in self.words.items() if word == str(value).lower()]
-        *listed, last = filter(None, (numbers if self.most >= 0 else "", *words, self.text))
+        *listed, last = filter(None, (numbers if self.most >= 0 else "", *self.choices, self.text))
         return f"{', '.join(listed)} or {last}" if listed else last
 
     def parse(self, given: object) -> Value | None:
@@ -83,6 +85,30 @@ class Key:
         free = self.text and 0 < len(text) <= _LONGEST and text.isprintable()
         return text if free and (self.name != "backend" or _is_server(text)) else None
 
+    def refuse(self, given: object) -> str:
+        """Say what is wrong with a value; that of `backend` is not shown, as it may hold credentials."""
+        shown = "a value" if self.name == "backend" else repr(given)[:80]
+        return f"{shown} for {self.name}, which is not allowed; give {self.allowed}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Value | None:
+        """The value of the option: None for a number that is chosen automatically. A text is read where it is used."""
+        parsed = value if self.text else self.parse(value)
+        if parsed is None:
+            by_variable = ctx and param and ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT
+            where = f"variable {self.variable}" if by_variable else f"option --{self.name}"
+            raise UsageError(f"The {where} has {self.refuse(value)}.")
+        return None if parsed == "auto" and self.most >= 0 else parsed
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        """What stands for the value in a help; None for a text's name."""
+        return None if self.text else "|".join([*self.choices, *(["N"] if self.most >= 0 else [])])
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The values that begin so."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only while a shell completes
+
+        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+
 
 def _is_server(text: str) -> bool:
     with contextlib.suppress(UsageError):
@@ -94,30 +120,64 @@ def _choice(*words: str) -> Mapping[str, Value]:
     return {word: word for word in words}
 
 
-KEYS: Final[Mapping[str, Key]] = {
-    key.name: key
-    for key in (
-        Key("model", BUNDLED, text="a name, folder or text GGUF"),
-        Key("effort", "full", words=_choice(*EFFORTS)),
-        Key("workspace", _OWN, 2, 10_000),
-        Key("first-frames", _OWN, 1, 10_000),
-        Key("window", _OWN, 0, 100),
-        Key("rounds", _OWN, 1, 100),
-        Key("max-pixels", _OWN, 784, 16_384 * 784),
-        Key("tool-max-pixels", _OWN, 784, 16_384 * 784),
-        Key("ctx", "auto", 256, _LARGEST, words=_AUTO),
-        Key("gpu-layers", "auto", 0, _LARGEST, words=_AUTO),
-        Key("kv-type", "f16 if it fits", words=_choice(*get_args(KvType))),
-        Key("threads", "auto", 1, _LARGEST, words=_AUTO),
-        Key("orders", "one", words=_choice("one", "both", "auto")),
-        Key("cache", "true", words=_SWITCH),
-        Key("cache-mb", "2000", 0, _LARGEST),
-        Key("backend", LOCAL, words=_choice(LOCAL), text="http://HOST/v1"),
-        Key("served-model", "the only one", text="a name on the server"),
-        Key("backend-kind", "auto", words=_choice(*get_args(RemoteKind))),
-        Key("jobs", "auto", 1, MOST_JOBS, words=_AUTO),
-    )
-}
+_TABLE = (
+    Key(
+        "model",
+        "A bundled or pulled name, a folder, or a text GGUF.",
+        BUNDLED,
+        text="a name, folder or text GGUF",
+    ),
+    Key(
+        "effort",
+        "quick, balanced or full: fewer pixels, rounds and words take less time.",
+        "full",
+        words=_choice(*EFFORTS),
+    ),
+    Key("workspace", "How many frames of a video the judge can request.", _OWN, 2, 10_000),
+    Key("first-frames", "How many frames of a video are shown first.", _OWN, 1, 10_000),
+    Key("window", "How many rounds requested frames stay visible.", _OWN, 0, 100),
+    Key("rounds", "At most this many rounds.", _OWN, 1, 100),
+    Key("max-pixels", "At most this many pixels a frame; 784 are one token.", _OWN, 784, 16_384 * 784),
+    Key("tool-max-pixels", "The same for requested frames.", _OWN, 784, 16_384 * 784),
+    Key("ctx", "Context in tokens.", "auto", 256, _LARGEST, words=_AUTO),
+    Key("gpu-layers", "Layers on the GPU.", "auto", 0, _LARGEST, words=_AUTO),
+    Key(
+        "kv-type",
+        "Type of the KV cache; q8_0 takes half the memory.",
+        "f16 if it fits",
+        words=_choice(*get_args(KvType)),
+    ),
+    Key("threads", "Processor threads.", "auto", 1, _LARGEST, words=_AUTO),
+    Key(
+        "orders",
+        "Judge A beside B once, or with the clips exchanged too and average: opposite winners are undecided. auto: the "
+        "second order only if the first one leaves a doubt.",
+        "one",
+        words=_choice("one", "both", "auto"),
+    ),
+    Key("cache", "Keep encoded frames on disk for later runs.", "true", words=_SWITCH),
+    Key("cache-mb", "At most this many megabytes of encoded frames.", "2000", 0, _LARGEST),
+    Key(
+        "backend",
+        "Judge on an OpenAI-compatible server: http://HOST:8000/v1.",
+        LOCAL,
+        words=_choice(LOCAL),
+        text="http://HOST/v1",
+    ),
+    Key("served-model", "The model's name there.", "the only one", text="a name on the server"),
+    Key(
+        "backend-kind", "The kind of server: auto, vllm, sglang or llama.", "auto", words=_choice(*get_args(RemoteKind))
+    ),
+    Key(
+        "jobs",
+        f"Pairs judged at once: here at most {MOST_SEQUENCES}, if memory allows, with --backend {MOST_JOBS}.",
+        "auto: what tune found, else 1",
+        1,
+        MOST_JOBS,
+        words=_AUTO,
+    ),
+)
+KEYS: Final[Mapping[str, Key]] = {key.name: key for key in _TABLE}
 """Everything that can be kept, by name, in the order in which it is shown."""
 
 
@@ -131,24 +191,21 @@ class StoredValue:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What cannot be used of the settings, in a line; the next step in words, and as a command if there is one."""
+    """What cannot be used of the settings, in a line, and the command that does without it."""
 
     text: str
-    step: str
-    command: str = ""
-    variable: str = ""
-    cause: Exception | None = field(default=None, compare=False)
+    command: str
 
     def as_error(self) -> UsageError:
         """The error that a command ends with."""
-        return UsageError(f"{self.text}. {self.step}{f': {self.command}' if self.command else '.'}")
+        return UsageError(f"{self.text}. Correct it, or: {self.command}")
 
 
 def find_stored(environment: Mapping[str, str] | None = None) -> dict[str, StoredValue]:
     """All values that are kept, by key: a variable's, else the file's. UsageError for the first that cannot be used."""
     found, problems = read_stored(os.environ if environment is None else environment)
     if problems:
-        raise problems[0].as_error() from problems[0].cause
+        raise problems[0].as_error()
     return found
 
 
@@ -160,23 +217,23 @@ def read_stored(environment: Mapping[str, str]) -> tuple[dict[str, StoredValue],
     try:
         table = tomllib.loads(_read_text())
     except (OSError, ValueError, RecursionError) as error:
-        problems.append(_explain_file(error, "read"))
+        problems.append(Problem(_explain_file(error, "read"), move_aside(settings_path())))
     for name, value in table.items():
         key = KEYS.get(name)
         if key and (parsed := key.parse(value)) is not None:
             found[name] = StoredValue(parsed, "file")
             continue
-        wrong = _explain_value(key, value, name) if key else f"has {describe_unknown(name)}"
+        wrong = key.refuse(value) if key else describe_unknown(name)
         command = f"vrt-lite config unset {shlex.quote(name)}"
-        problems.append(Problem(f"The settings file {settings_path()} {wrong}", "Correct it, or", command))
+        problems.append(Problem(f"The settings file {settings_path()} has {wrong}", command))
     for key in KEYS.values():
         if not (text := environment.get(key.variable)):
             continue
         if (parsed := key.parse(text)) is not None:
             found[key.name] = StoredValue(parsed, "environment")
             continue
-        wrong = f"The variable {key.variable} {_explain_value(key, text)}"
-        problems.append(Problem(wrong, "Correct or unset the variable", variable=key.variable))
+        wrong = f"The variable {key.variable} has {key.refuse(text)}"
+        problems.append(Problem(wrong, unset_variable(key.variable)))
     return found, problems
 
 
@@ -219,7 +276,7 @@ def _changed_document() -> Generator[TOMLDocument]:
             if (after := tomlkit.dumps(document)) != before:
                 write_file(path, after.encode())
     except (OSError, TOMLKitError, ValueError, RecursionError) as error:
-        raise _explain_file(error, "changed").as_error() from error
+        raise UsageError(f"{_explain_file(error, 'changed')}. Correct it, or make room or grant access.") from error
 
 
 def _read_text() -> str:
@@ -234,18 +291,11 @@ def _read_text() -> str:
     return data.decode("utf-8-sig")
 
 
-def _explain_file(error: Exception, done: str) -> Problem:
+def _explain_file(error: Exception, done: str) -> str:
     """Why the file cannot be read or changed."""
-    file = f"The settings file {settings_path()}"
     if isinstance(error, OSError):
-        text = f"{file} cannot be {done}: {error.filename or ''}: {error.strerror or error}"
-        return Problem(text, f"Grant access, or set {HOME_VARIABLE} to another folder", cause=error)
-    reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error).rstrip(".")
-    step = "Correct that line, or give the file another name"
-    return Problem(f"{file} is not valid TOML ({reason})", step, cause=error)
-
-
-def _explain_value(key: Key, value: object, name: str = "") -> str:
-    """Say what is wrong with a value; that of `backend` is not shown, as it may hold credentials."""
-    shown = "a value" if key.name == "backend" else repr(value)[:80]
-    return f"has {shown}{f' for {name}' if name else ''}, which is not allowed; give {key.allowed}"
+        why = f"cannot be {done}: {error.filename or ''}: {error.strerror or error}"
+    else:
+        nested = isinstance(error, RecursionError)
+        why = f"is not valid TOML ({'it is nested too deeply' if nested else str(error).rstrip('.')})"
+    return f"The settings file {settings_path()} {why}"

@@ -115,7 +115,8 @@ class Worker:
         It is called with `observe` if that is given: what it tells there is told here, in this thread. An error of
         `observe` cancels the call, and so does `stop`: the work ends when it tells something or checks its stops, or
         else the process is killed. Raises WorkerEndedError if the process ends, or has no answer after `seconds`;
-        WorkerKilledError if the system killed it; ShortageError if it cannot be started.
+        WorkerKilledError if the system killed it; ShortageError if it cannot be started. After an error that nobody
+        foresaw, or a shortage, the process is killed too: what failed there may be half made.
         """
         folder = ""
         with contextlib.suppress(OSError):  # it may have been deleted
@@ -181,6 +182,8 @@ class _Process:
             forget()
             del self._answers[number]
         if isinstance(message, _Failed):
+            if isinstance(message.error, ShortageError) or not isinstance(message.error, VrtError):
+                self.kill()  # a module that was imported in half would fail all that follows
             raise message.error
         return message.value
 
@@ -422,29 +425,37 @@ def _limit_memory(size: int) -> None:
 
 
 def _limit_job_memory(size: int) -> None:
-    """On Windows: put this process into a job whose processes may have so much memory each."""
+    """On Windows: put this process into a job whose processes may have so much memory each.
+
+    Where the system refuses that (a job that allows no other within it), there is no limit, as on macOS.
+    """
     import ctypes  # noqa: PLC0415
-    from ctypes import wintypes  # noqa: PLC0415
+
+    kernel: Any = ctypes.__dict__["WinDLL"]("kernel32")
+    for function in (kernel.CreateJobObjectW, kernel.GetCurrentProcess):
+        function.restype = ctypes.c_void_p
+    job, limits = ctypes.c_void_p(kernel.CreateJobObjectW(None, None)), make_job_limits(size)
+    kernel.SetInformationJobObject(job, _JOB_EXTENDED_LIMITS, ctypes.byref(limits), ctypes.sizeof(limits))
+    kernel.AssignProcessToJobObject(job, ctypes.c_void_p(kernel.GetCurrentProcess()))
+
+
+def make_job_limits(process_bytes: int) -> Any:
+    """Make a JOBOBJECT_EXTENDED_LIMIT_INFORMATION of winnt.h that limits the memory of each process of a job."""
+    import ctypes  # noqa: PLC0415
 
     class JobLimits(ctypes.Structure):
-        """JOBOBJECT_EXTENDED_LIMIT_INFORMATION of winnt.h."""
+        """Sizes are those of Windows, on whatever system: a DWORD has 32 bits."""
 
         _fields_ = (
             ("times", ctypes.c_int64 * 2),
-            ("flags", wintypes.DWORD),
+            ("flags", ctypes.c_uint32),
             ("working_set", ctypes.c_size_t * 2),
-            ("processes", wintypes.DWORD),
+            ("processes", ctypes.c_uint32),
             ("affinity", ctypes.c_size_t),
-            ("priority", wintypes.DWORD * 2),
+            ("priority", ctypes.c_uint32 * 2),
             ("transfers", ctypes.c_uint64 * 6),
             ("process_memory", ctypes.c_size_t),
             ("others", ctypes.c_size_t * 3),
         )
 
-    kernel: Any = ctypes.__dict__["WinDLL"]("kernel32")
-    for function in (kernel.CreateJobObjectW, kernel.GetCurrentProcess):
-        function.restype = wintypes.HANDLE
-    job = wintypes.HANDLE(kernel.CreateJobObjectW(None, None))
-    limits = JobLimits(flags=_JOB_LIMIT_PROCESS_MEMORY, process_memory=size)
-    kernel.SetInformationJobObject(job, _JOB_EXTENDED_LIMITS, ctypes.byref(limits), ctypes.sizeof(limits))
-    kernel.AssignProcessToJobObject(job, wintypes.HANDLE(kernel.GetCurrentProcess()))
+    return JobLimits(flags=_JOB_LIMIT_PROCESS_MEMORY, process_memory=process_bytes)

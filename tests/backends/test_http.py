@@ -47,12 +47,6 @@ NO_FRAMES = Colours(((28, 28), (28, 28)))
 ODDS = {"2": (("2", -0.1), ("1", -2.5), ("the", -4.0)), "1": (("1", -0.2), ("0", -2.0))}
 
 
-@pytest.fixture(autouse=True)
-def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("VRT_LITE_API_KEY", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def remote(server: Server, **settings: Any) -> Remote:
     """Impatient, so that failing takes no time."""
     small = {"connect_seconds": 5.0, "silence_seconds": 0.5, "total_seconds": 8.0, "tries": 3, "pause_seconds": 0.01}

@@ -45,12 +45,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(autouse=True)
-def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("VRT_LITE_API_KEY", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def small(url: str, **settings: Any) -> Remote:
     quick = {"silence_seconds": 0.5, "total_seconds": 10.0, "tries": 2, "pause_seconds": 0.01}
     return Remote(url, **{**quick, **settings})

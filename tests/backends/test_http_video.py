@@ -33,12 +33,6 @@ LENGTHS = (4.0, 9.0)
 NEW = {"/version": {"version": "0.33.0"}}
 
 
-@pytest.fixture(autouse=True)
-def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("VRT_LITE_API_KEY", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def opened(server: Server, **settings: Any) -> HttpBackend:
     quick = {"silence_seconds": 5.0, "total_seconds": 20.0, "tries": 3, "pause_seconds": 0.01}
     return open_remote(Remote(server.url, **{**quick, **settings}), profile=default_profile())

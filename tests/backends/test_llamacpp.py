@@ -169,16 +169,6 @@ def test_a_context_too_small_says_so() -> None:
         trial_of(small, Drawn())
 
 
-def test_the_context_grows_for_larger_clips() -> None:
-    many = Message("user", tuple(Image(FrameRef(0, i)) for i in range(12)))
-    with open_backend() as fresh:
-        fresh.reply(opening(PAIR, FILES.profile), Drawn(), sampling=Sampling(2), observe=ignore)
-        small = fresh.reply((many,), Drawn(), sampling=Sampling(2), observe=ignore)
-        large = fresh.reply((many,), Drawn((560, 560)), sampling=Sampling(2), observe=ignore)
-    assert small.usage.tokens_prefilled < 1000
-    assert large.usage.tokens_prefilled > 12 * 400
-
-
 def test_the_token_limit_is_a_reason_to_stop(backend: LlamaCppBackend) -> None:
     reply = backend.reply(opening(PAIR, FILES.profile), Drawn(), sampling=Sampling(5), observe=ignore)
     assert (reply.stop, len(reply.tokens)) == ("limit", 5)

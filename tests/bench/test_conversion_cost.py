@@ -1,11 +1,9 @@
-"""Pulling from the bench's own hub, and what a command costs."""
+"""What a pull costs beside the two steps, and what is counted of a command."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,36 +12,6 @@ from click.testing import CliRunner
 
 from bench.__main__ import cli
 from bench.command_cost import run_measured, used_bytes
-from bench.loopback_hub import REVISION, serve_folder
-from vrt_lite.models import hub
-
-SIZE = 5_000_000
-
-
-@pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub.Listing]:
-    folder = tmp_path / "served"
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(bytes(range(250)) * (SIZE // 250))
-    with serve_folder(folder, "bench/model") as address:
-        monkeypatch.setenv("HF_ENDPOINT", address)
-        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-        yield hub.list_repository("bench/model")
-
-
-def test_the_hub_lists_a_folder_and_sends_a_file(served: hub.Listing, tmp_path: Path) -> None:
-    content = (tmp_path / "served" / "model.safetensors").read_bytes()
-    assert served.revision == REVISION
-    assert [(file.path, file.size, file.sha256) for file in served.files] == [
-        ("config.json", 2, ""),
-        ("model.safetensors", SIZE, hashlib.sha256(content).hexdigest()),
-    ]
-    counted: list[int] = []
-    to, sha256 = tmp_path / "arrived", served.files[1].sha256
-    hub.download(served, served.files[1], to, sha256=sha256, advance=counted.append)
-    assert to.read_bytes() == content
-    assert sum(counted) == SIZE
 
 
 def test_a_pull_has_the_bytes_of_the_two_steps(tmp_path: Path) -> None:

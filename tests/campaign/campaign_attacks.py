@@ -28,6 +28,7 @@ from hub_server import Hub
 from hub_server import serving as serving_hub
 from input_attacks import INPUT_ATTACKS, INPUT_WEIGHTS
 from judgements import FINAL
+from surroundings import LIMITED
 
 from vrt_lite import Remote, compare
 from vrt_lite.errors import VrtError, WorkerEndedError
@@ -246,13 +247,6 @@ def attack_export(draw: random.Random, place: Path) -> None:
     assert len([json.loads(line) for line in (place / "a.jsonl").read_text("utf-8").splitlines()]) == count
 
 
-LIMITED = """
-import resource, sys
-from vrt_lite.cli import run
-kind, limit = getattr(resource, sys.argv[1]), int(sys.argv[2])
-resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
-sys.exit(run(sys.argv[3:]))
-"""
 PLAIN = "import sys; from vrt_lite.cli import run; sys.exit(run(sys.argv[1:]))"
 
 

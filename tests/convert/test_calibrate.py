@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "golden")]
 
 import fidelity_cases as golden  # noqa: E402
+from convert_commands import run_convert  # noqa: E402
 
 from convert.activations import Watch, node_of  # noqa: E402
 from convert.calibrate import CHUNK_TOKENS, CalibrationProgress, calibrate, find_judge_files  # noqa: E402
@@ -139,8 +140,14 @@ def test_the_sums_are_those_of_an_independent_forward_pass(talker: Path, name: s
     assert watch.take() == {}
 
 
-def test_every_token_counts_once_and_no_verdict_changes(tmp_path: Path) -> None:
-    written = calibrate(BUNDLED.text, [EXAMPLE], out=tmp_path / "m.gguf", datasets=["examples"])
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundled judge's matrix."""
+    out = tmp_path_factory.mktemp("matrix") / "m.gguf"
+    return calibrate(BUNDLED.text, [EXAMPLE], out=out, datasets=["examples"]).path
+
+
+def test_every_token_counts_once_and_no_verdict_changes(matrix: Path) -> None:
     watch = Watch(columns_of(BUNDLED.text))
     judgements = []
     for on_eval in (None, watch.callback):
@@ -158,7 +165,7 @@ def test_every_token_counts_once_and_no_verdict_changes(tmp_path: Path) -> None:
     rounds = [r for order in judgements[0].orders for r in order.rounds]
     assert len(rounds) == 2  # with frames that the judge called for
     read, written_tokens = sum(r.tokens_prefilled for r in rounds), sum(r.tokens_out for r in rounds)
-    found = contents(written.path)
+    found = contents(matrix)
     counts = {name: int(values[0]) for name, values in found.items() if name.endswith(".counts")}
     # The last token of a turn need not be evaluated, and of a small model a lone one is evaluated beside itself.
     assert read + written_tokens - len(rounds) <= counts["blk.0.attn_q.weight.counts"] <= read + 2 * written_tokens
@@ -247,10 +254,9 @@ def shown() -> Iterator[tuple[Conversation, FrameStore]]:
 
 @pytest.mark.parametrize(("kind", "at_most"), [("q2_k", 0.8), ("iq4_xs", 0.95)])
 def test_a_matrix_lessens_the_error_where_much_passes(
-    tmp_path: Path, shown: tuple[Conversation, FrameStore], kind: str, at_most: float
+    tmp_path: Path, matrix: Path, shown: tuple[Conversation, FrameStore], kind: str, at_most: float
 ) -> None:
     source = unquantised(BUNDLED.text, tmp_path / "judge-F32.gguf")
-    matrix = calibrate(BUNDLED.text, [EXAMPLE], out=tmp_path / "m.imatrix.gguf", datasets=["examples"]).path
     means, exact = read_importance(matrix), weights_of(source)
     settings = EngineSettings(gpu_layers=0, threads=1)
 
@@ -337,25 +343,21 @@ def test_a_weight_of_another_architecture_is_refused_by_name() -> None:
             node_of(weight)
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "convert", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-def test_command_line(talker: Path, tmp_path: Path) -> None:
+def test_command_line(talker: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     broken = tmp_path / "broken.mp4"
     broken.write_bytes(b"no video")
     listed = tmp_path / "pairs.csv"
     listed.write_text(f"a,b,caption\nbroken.mp4,broken.mp4,x\n{EXAMPLE.a},{EXAMPLE.b},a square\n", "utf-8")
     out = tmp_path / "m.imatrix.gguf"
-    done = run("calibrate", talker, "--pairs", listed, "--out", out)
+    command = [sys.executable, "-m", "convert", "calibrate", talker, "--pairs", listed, "--out", out]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[1:] == [str(out.stat().st_size), str(out)]
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(f"convert: {broken}, {broken} passed over: ")
-    quantised = run("quantize", talker, "--type", "q4_0", "--imatrix", out)
-    assert quantised.returncode == 0, quantised.stderr
-    Path(quantised.stdout.split()[2]).unlink()
+    status, printed, err = run_convert(capfd, "quantize", talker, "--type", "q4_0", "--imatrix", out)
+    assert status == 0, err
+    Path(printed.split()[2]).unlink()
     out.unlink()
     here: Sequence[Any] = ("--out", out)
     for arguments, status, message in (
@@ -366,14 +368,14 @@ def test_command_line(talker: Path, tmp_path: Path) -> None:
         ((tmp_path, "--clips", EXAMPLE.a, EXAMPLE.b, *here), 4, "holds no text model"),
         ((talker, "--clips", EXAMPLE.a, EXAMPLE.b, "--out", listed), 2, "is no importance matrix"),
     ):
-        failed = run("calibrate", *arguments)
-        assert (failed.returncode, failed.stdout) == (status, ""), failed.stderr
-        assert message in failed.stderr.splitlines()[-1]
+        failed = run_convert(capfd, "calibrate", *arguments)
+        assert failed[:2] == (status, ""), failed
+        assert message in failed[2].splitlines()[-1]
         assert not out.exists()
 
 
-def test_the_page_of_help_has_its_parts() -> None:
-    page = run("calibrate", "--help").stdout
+def test_the_page_of_help_has_its_parts(capfd: pytest.CaptureFixture[str]) -> None:
+    _, page, _ = run_convert(capfd, "calibrate", "--help")
     for part in ("Usage: python -m convert calibrate", "Options:", "Examples:", "Exit status:"):
         assert part in page
     assert max(len(line) for line in page.splitlines()) <= 110

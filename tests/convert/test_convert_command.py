@@ -20,7 +20,7 @@ from vrt_lite.conversion.type_names import TEXT_TYPES
 from vrt_lite.models import find
 
 NIGHTLY_KILLS = 30
-KILLS = pytest.mark.parametrize("kills", [5, pytest.param(NIGHTLY_KILLS, marks=pytest.mark.nightly)])
+KILLS = pytest.mark.parametrize("kills", [3, pytest.param(NIGHTLY_KILLS, marks=pytest.mark.nightly)])
 
 
 @pytest.fixture(autouse=True)

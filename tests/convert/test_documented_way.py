@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import answering_checkpoint
 import pytest
+from convert_commands import run_convert
+
+from vrt_lite.cli import run
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIPS = ("a.mp4", "b.mp4")
@@ -34,22 +35,25 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / bundled, folder / bundled)
     for clip in CLIPS:
         shutil.copy(ROOT / "examples" / clip, folder)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(folder)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return folder
 
 
-def done(command: str, place: Path, *more: str, status: int = 0) -> tuple[str, str]:
-    """Run a command as it is printed. Returns its output and its messages."""
+def done(command: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """Run a command as it is printed, in this process. Returns its output and its messages."""
     program, *arguments = shlex.split(command)
     if program == "cp":
-        shutil.copy(place / arguments[0], place / arguments[1])
+        shutil.copy(arguments[0], arguments[1])
         return "", ""
-    start = {"python": [], "vrt-lite": ["-m", "vrt_lite"]}[program]
-    whole = [sys.executable, *start, *arguments, *more]
-    ran = subprocess.run(whole, cwd=place, capture_output=True, text=True, encoding="utf-8", check=False)
-    assert ran.returncode == status, f"{command}: {ran.stderr}"
-    return ran.stdout, ran.stderr
+    if program == "vrt-lite":
+        status = run(arguments)
+        out, err = capfd.readouterr()
+    else:
+        assert [program, *arguments[:2]] == ["python", "-m", "convert"], command
+        status, out, err = run_convert(capfd, *arguments[2:])
+    assert status == 0, f"{command}: {err}"
+    return out, err
 
 
 def printed_in(page: Path) -> list[str]:
@@ -66,22 +70,24 @@ def printed_in(page: Path) -> list[str]:
     ],
 )
 def test_a_pages_commands_lead_to_a_verdict(
-    page: str, source: str, folder: str, taken: str, place: Path, checkpoint: Path
+    page: str, source: str, folder: str, taken: str, place: Path, checkpoint: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(checkpoint, place / source)
     commands = printed_in(ROOT / page)
     assert {"export", "quantize"} <= {word for command in commands for word in command.split()}
     for command in (*commands, f"vrt-lite compare a.mp4 b.mp4 --model {folder}"):
-        out, stderr = done(command, place)
+        out, stderr = done(command, capfd)
         if command.startswith("vrt-lite compare"):
             assert VERDICT.match(out)
             assert f"Using {Path(folder, taken)} (of " in stderr
 
 
 @pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if "conversion" in recipe])
-def test_a_recipes_command_makes_its_files(name: str, place: Path, checkpoint: Path) -> None:
+def test_a_recipes_command_makes_its_files(
+    name: str, place: Path, checkpoint: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     command = RECIPES[name]["conversion"]["command"]
     shutil.copytree(checkpoint, place / shlex.split(command)[shlex.split(command).index("export") + 1])
-    done(command, place)
+    done(command, capfd)
     made = {path.relative_to(place).as_posix() for path in place.rglob("*.gguf")}
     assert made == {file["path"] for file in RECIPES[name]["files"]}

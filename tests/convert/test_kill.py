@@ -19,7 +19,7 @@ from convert.quantize import quantize_pair
 from vrt_lite.conversion.convert_folder import UNFINISHED, export_pair
 
 NIGHTLY_KILLS = 30
-KILLS = pytest.mark.parametrize("kills", [5, pytest.param(NIGHTLY_KILLS, marks=pytest.mark.nightly)])
+KILLS = pytest.mark.parametrize("kills", [3, pytest.param(NIGHTLY_KILLS, marks=pytest.mark.nightly)])
 WIDTH, ROWS = 256, 1 << 12  # an embedding of 4 MiB in float32
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from surroundings import small_disk
 from synthetic_checkpoint import TextShape, make
 
 from convert.quantize import quantize_pair
@@ -145,27 +145,22 @@ def test_a_shard_that_is_not_as_planned(tmp_path: Path, checkpoint: Path) -> Non
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Generator[Path]:
+def disk(tmp_path: Path) -> Generator[Path]:
     """A file system that is smaller than the result."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = shutil.which("mount")
-    command = [mount or "mount", "-t", "tmpfs", "-o", "size=80m", "tmpfs", str(folder)]
-    if not mount or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("a small file system can be mounted by root alone")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path / "disk", megabytes=80):
+        yield tmp_path / "disk"
 
 
-def test_a_full_disk(tmp_path: Path, small_disk: Path) -> None:
+def test_a_full_disk(tmp_path: Path, disk: Path) -> None:
     make(tmp_path / "c", shape=TextShape(width=256, rows=1 << 14), dtype="F32", shards=2)
     types = {"text_type": "q8_0", "projector_type": "f16"}
     whole = convert_folder(tmp_path / "c", tmp_path / "whole", **types)
-    other, out = small_disk / "of another program", small_disk / "out"
+    other, out = disk / "of another program", disk / "out"
 
     def fill(done: int, total: int) -> None:
         if not other.exists():
-            other.write_bytes(bytes(shutil.disk_usage(small_disk).free - (1 << 20)))
+            other.write_bytes(bytes(shutil.disk_usage(disk).free - (1 << 20)))
 
     for _ in range(3):
         with pytest.raises(UsageError, match=r"No space left on device.* run again: it goes on"):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from convert_commands import run_convert
 
 from convert.clip_pairs import EXAMPLE, ClipPair, collect_pairs, read_pairs
 from vrt_lite.errors import UsageError
@@ -79,12 +78,10 @@ def test_the_example_is_there() -> None:
     assert EXAMPLE.b.is_file()
 
 
-def verify(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "convert", "verify", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-def test_verify_refuses_wrong_arguments_in_one_line() -> None:
+def test_verify_refuses_wrong_arguments_in_one_line(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
     clips = ["--clips", "examples/a.mp4", "examples/b.mp4"]
     for arguments, message in (
         (["convert", "models", "--caption", "x"], "--caption is given 1 times and --clips 0 times"),
@@ -93,7 +90,7 @@ def test_verify_refuses_wrong_arguments_in_one_line() -> None:
         (["convert", "models", "--pairs", "README.md"], "README.md is no list of pairs"),
         (["convert", "models", "--revision", "main"], "convert is no repository: leave it out"),
     ):
-        refused = verify(*arguments)
-        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1), refused.stderr
-        assert refused.stderr.startswith("convert: ")
-        assert message in refused.stderr
+        status, out, err = run_convert(capfd, "verify", *arguments)
+        assert (status, out, err.count("\n")) == (2, "", 1), err
+        assert err.startswith("convert: ")
+        assert message in err

@@ -90,7 +90,7 @@ def test_a_compressed_file_or_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is missing"):
         read_state(path)
     path.write_bytes(b"\x80\x02}q\x00.")
-    with pytest.raises(ModelError, match=r"is no checkpoint of torch\.save"):
+    with pytest.raises(ModelError, match="cannot be read"):
         read_state(path)
     with ZipFile(path, "w", ZIP_DEFLATED) as file:
         file.writestr("model/data.pkl", archive.pickle_of([]))

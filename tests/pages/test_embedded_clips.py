@@ -13,6 +13,7 @@ from pages.conftest import until
 from pages.example_records import HOSTILE, clip_pair, judge_pair, judged
 from pages.test_browser import BROKEN, READY, SIDEWAYS, TIMES, fill
 
+from vrt_lite.decoder import Decoder
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.show.pages import write_report
@@ -84,8 +85,9 @@ def test_what_is_over_the_bound_of_a_page_is_said_to_be(tmp_path: Path) -> None:
     clips = clip_pair(tmp_path)
     judgement = Judgement.from_json(judged(clips))
     copies = ClipCopies(bytes_left=MOST_BYTES * 4 // 3 + 100)
-    assert copies.embed(judgement.inputs[0], [clips[0]]).startswith("data:video/mp4;base64,")
-    assert copies.embed(judgement.inputs[1], [clips[1]]) == ""
+    with Decoder() as decoder:
+        assert copies.embed(judgement.inputs[0], [clips[0]], decoder).startswith("data:video/mp4;base64,")
+        assert copies.embed(judgement.inputs[1], [clips[1]], decoder) == ""
     assert copies.address(judgement.inputs[0]) == "#v0"
     assert copies.address(judgement.inputs[1]) == ""
     assert copies.notes[judgement.inputs[1].sha256] == "it is left out, to keep this page small"

@@ -16,6 +16,7 @@ from judgements import call, sure
 from pages.example_records import clip_pair, judge_pair, judged
 
 from vrt_lite.cli import run as vrt_lite
+from vrt_lite.decoder import Decoder
 from vrt_lite.errors import UsageError
 from vrt_lite.measures import compare_values
 from vrt_lite.records.joining import exchange_clips, join_judgements
@@ -126,8 +127,9 @@ def test_the_same_file_twice(tmp_path: Path) -> None:
 def test_the_album_ends_when_no_bytes_are_left(tmp_path: Path) -> None:
     clips = clip_pair(tmp_path)
     first, second = judge_pair(clips).inputs
-    album = FrameAlbum(12_000, largest=5_000)
-    made = list(album.embed(first, range(48), [clips[0]]))
+    with Decoder() as decoder:
+        album = FrameAlbum(decoder, 12_000, largest=5_000)
+        made = list(album.embed(first, range(48), [clips[0]]))
     assert 1 < len(made) < 48
     assert album.full
     assert sum(len(frame.uri) for frame in made) <= 12_000 + 48 * len("data:image/jpeg;base64,")
@@ -138,8 +140,9 @@ def test_the_album_ends_when_no_bytes_are_left(tmp_path: Path) -> None:
 def test_a_picture_is_given_with_its_bytes_once(tmp_path: Path) -> None:
     clips = clip_pair(tmp_path)
     first, _ = judge_pair(clips).inputs
-    album = FrameAlbum(100_000)
-    album.embed_in_place(first, [0], [clips[0]])
+    with Decoder() as decoder:
+        album = FrameAlbum(decoder, 100_000)
+        album.embed_in_place(first, [0], [clips[0]])
     shown = [album.show(first, 0), album.show(first, 0)]
     assert [bool(frame and frame.uri) for frame in shown] == [True, False]
     assert album.show(first, 1) is None

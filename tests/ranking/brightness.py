@@ -16,7 +16,8 @@ from vrt_lite.errors import NoVerdictError
 from vrt_lite.interfaces import Backend, FrameStore, Observe, Sampling
 from vrt_lite.protocol.messages import Conversation, FrameRef, Reply
 from vrt_lite.ranking.ladder import Ladder
-from vrt_lite.show.progress import LineScreen, RankingView
+from vrt_lite.show.progress import Screen
+from vrt_lite.show.run_views import RankingView
 
 SIZE = (56, 56)
 GREY = 35.0
@@ -86,7 +87,7 @@ def judge_of(backend: Backend) -> Judge:
 
 
 def unwatched() -> RankingView:
-    return RankingView(LineScreen(io.StringIO(), quiet=True))
+    return RankingView(Screen(io.StringIO(), quiet=True))
 
 
 def names(ladder: Ladder) -> tuple[str, ...]:

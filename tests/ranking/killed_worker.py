@@ -15,7 +15,8 @@ from vrt_lite.ranking.entries import read_entries
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
-from vrt_lite.show.progress import LineScreen, RankingView
+from vrt_lite.show.progress import Screen
+from vrt_lite.show.run_views import RankingView
 
 
 class Traced(Judge):
@@ -33,9 +34,7 @@ def main(store: str, folder: str, prompt: str, lines: str) -> None:
     Traced.lines = Path(lines)
     with Store(Path(store)) as opened, Traced("vrt-tiny-2") as judge:
         groups = read_entries([folder], prompt=prompt)
-        ranking = rank_clips(
-            groups, store=opened, judge=judge, watcher=RankingView(LineScreen(io.StringIO(), quiet=True))
-        )
+        ranking = rank_clips(groups, store=opened, judge=judge, watcher=RankingView(Screen(io.StringIO(), quiet=True)))
     [ladder] = ranking.ladders
     print(*(ladder.clips[standing.clip].name for standing in ladder.standings))
 

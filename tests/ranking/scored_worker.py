@@ -18,7 +18,8 @@ from vrt_lite.protocol.messages import Conversation, Reply
 from vrt_lite.ranking.entries import read_entries
 from vrt_lite.ranking.rank import Ranking, rank_clips
 from vrt_lite.runs.store import Store
-from vrt_lite.show.progress import LineScreen, RankingView
+from vrt_lite.show.progress import Screen
+from vrt_lite.show.run_views import RankingView
 
 BUNDLED = Path(__file__).parents[2] / "vrt_lite" / "bundled" / "vrt-tiny-0"
 PROMPT = "A grey."
@@ -74,7 +75,7 @@ def rank_folder(store: Path, clips: Path, scorer: Path, backend: BrightnessScore
     """Rank the clips of a folder."""
     with Store(store) as kept, Judge(scorer, backend=backend, measures=False, jobs=jobs) as judge:
         groups = read_entries([str(clips)], prompt=PROMPT)
-        watcher = RankingView(LineScreen(io.StringIO(), quiet=True))
+        watcher = RankingView(Screen(io.StringIO(), quiet=True))
         return rank_clips(groups, store=kept, judge=judge, watcher=watcher, jobs=jobs)
 
 

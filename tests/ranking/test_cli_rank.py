@@ -24,7 +24,8 @@ from vrt_lite.ranking.rank import Ranking, rank_clips
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.runs.store import Store
 from vrt_lite.show.leaderboard import show_ladders
-from vrt_lite.show.progress import LineScreen, LiveScreen, RankingView, open_screen
+from vrt_lite.show.progress import Screen
+from vrt_lite.show.run_views import RankingView
 from vrt_lite.show.words import format_time
 
 JUDGE = ("--model", "vrt-tiny-0")  # the ladder's world is its own
@@ -210,9 +211,9 @@ def test_the_live_board_stays_within_the_terminal(tmp_path: Path, monkeypatch: p
     with (
         Store(tmp_path / "runs.sqlite") as store,
         judge_of(Brightness()) as judge,
-        RankingView(open_screen(stream=stream)) as view,
+        RankingView(Screen(stream)) as view,
     ):
-        assert isinstance(view._screen, LiveScreen)
+        assert view._screen.is_live
         rank_clips([Group("", "Light.", tuple(clips))], store=store, judge=judge, watcher=view)
     lines = [OURS.sub("", line) for line in re.split(r"[\r\n]", stream.getvalue())]
     assert max(map(cell_len, lines)) <= width
@@ -226,9 +227,9 @@ def test_plain_progress_is_a_line_a_judgement(tmp_path: Path) -> None:
     with (
         Store(tmp_path / "runs.sqlite") as store,
         judge_of(Brightness()) as judge,
-        RankingView(open_screen(stream=stream)) as view,
+        RankingView(Screen(stream)) as view,
     ):
-        assert isinstance(view._screen, LineScreen)
+        assert not view._screen.is_live
         rank_clips([Group("", "Light.", tuple(clips))], store=store, judge=judge, watcher=view)
     first, *lines = stream.getvalue().splitlines()
     assert first == "2 clips, at most 2 judgements, 0 of them made before"

@@ -15,7 +15,7 @@ from measures.scenes import scenes
 from vrt_lite.cli import run
 from vrt_lite.measures.kept import list_files, measures_folder
 
-JUDGE = ("--model", "vrt-tiny-2")
+JUDGE = ("--model", "vrt-tiny-2", "--orders", "one")
 
 
 def write_moving(path: Path, *, hold: int, shade: int) -> Path:

@@ -31,7 +31,8 @@ from vrt_lite.ranking.winners import copy_winners
 from vrt_lite.runs.store import Store
 from vrt_lite.show.pages import write_report
 from vrt_lite.show.pages.clip_copies import ClipCopies
-from vrt_lite.show.progress import EvaluationView, LineScreen
+from vrt_lite.show.progress import Screen
+from vrt_lite.show.run_views import EvaluationView
 from vrt_lite.video import open_clip
 
 SIZE = (56, 56)
@@ -106,7 +107,7 @@ def test_a_table_may_name_every_form(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("\n".join([*rows, "renders/bright,renders/gone_%d.png,x,A"]), "utf-8")
     found = read_set(locate_set(tmp_path / "pairs.csv"))
     verdicts = [f"<final answer>TA=0, VQ=0, MQ=0, OA={winner}</final answer>" for winner in (2, 1)]
-    view = EvaluationView(LineScreen(io.StringIO(), quiet=True), total=3)
+    view = EvaluationView(Screen(io.StringIO(), quiet=True), total=3)
     with Store(tmp_path / "runs.sqlite") as store, Judge(backend=ScriptedBackend(verdicts)) as judge, view:
         figures = evaluate(found, PairSelection(), store=store, judge=judge, watcher=view).figures.to_json()
     assert (figures["pairs"]["judged"], figures["pairs"]["failed"]) == (2, 1)
@@ -142,11 +143,7 @@ def test_copies_in_a_report_play_whatever_the_form(tmp_path: Path) -> None:
     assert "cannot play" not in page
 
 
-def test_a_server_gets_every_form_as_a_lossless_file(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("VRT_LITE_API_KEY", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
+def test_a_server_gets_every_form_as_a_lossless_file(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     forms = write_forms(tmp_path / "renders")
     shown = (str(forms["webp"]), str(forms["pictures"]))
     with serving(says(FINAL), extra={"/version": {"version": "0.33.0"}}) as server:

@@ -159,8 +159,8 @@ def test_alignment_alone_depends_on_the_prompt(tmp_path: Path, scorer: Path) -> 
 
 def test_a_watched_folder_takes_a_run_for_each_new_clip(tmp_path: Path, clips: Path, scorer: Path) -> None:
     from vrt_lite.ranking.watch import watch_folders
-    from vrt_lite.show.progress import LineScreen
-    from vrt_lite.show.watching import FolderView
+    from vrt_lite.show.progress import Screen
+    from vrt_lite.show.run_views import FolderView
 
     backend = BrightnessScore()
 
@@ -173,7 +173,7 @@ def test_a_watched_folder_takes_a_run_for_each_new_clip(tmp_path: Path, clips: P
                 raise KeyboardInterrupt
 
     with Store(tmp_path / "runs.sqlite") as store, Judge(scorer, backend=backend, measures=False) as judge:
-        screen = LineScreen(io.StringIO(), quiet=True)
+        screen = Screen(io.StringIO(), quiet=True)
         ranking = watch_folders(
             FolderWatch([str(clips)]), prompt=PROMPT, store=store, judge=judge, watcher=Late(screen), poll_seconds=0.05
         )
@@ -186,7 +186,8 @@ def test_an_evaluation_judges_each_clip_once(tmp_path: Path, clips: Path, scorer
     from vrt_lite.evaluation.evaluate import PairSelection, evaluate
     from vrt_lite.evaluation.fetching import find_set
     from vrt_lite.evaluation.sets import read_set
-    from vrt_lite.show.progress import EvaluationView, LineScreen
+    from vrt_lite.show.progress import Screen
+    from vrt_lite.show.run_views import EvaluationView
 
     pairs = list(combinations(range(1, 13), 2))[:30]
     lines = [f"take {a}.mp4,take {b}.mp4,{PROMPT},{'A' if GREYS[a - 1] > GREYS[b - 1] else 'B'}" for a, b in pairs]
@@ -194,7 +195,7 @@ def test_an_evaluation_judges_each_clip_once(tmp_path: Path, clips: Path, scorer
     backend = BrightnessScore()
     with Store(tmp_path / "runs.sqlite") as store, Judge(scorer, backend=backend, measures=False) as judge:
         found = read_set(find_set(str(clips / "pairs.csv"), split=None, folder=None))
-        view = EvaluationView(LineScreen(io.StringIO(), quiet=True), total=60)
+        view = EvaluationView(Screen(io.StringIO(), quiet=True), total=60)
         figures = evaluate(found, PairSelection("both"), store=store, judge=judge, watcher=view).figures
     used = {GREYS[number - 1] for pair in pairs for number in pair}
     assert sorted(backend.asked) == sorted(used)

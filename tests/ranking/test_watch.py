@@ -31,8 +31,8 @@ from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.ranking.watch import watch_folders
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Remote
-from vrt_lite.show.progress import LineScreen
-from vrt_lite.show.watching import FolderView
+from vrt_lite.show.progress import Screen
+from vrt_lite.show.run_views import FolderView
 
 SETTLED = 0.1
 MOST_SECONDS = 40.0
@@ -246,18 +246,17 @@ def test_only_folders_are_watched(tmp_path: Path) -> None:
 
 def test_a_folder_may_be_away_for_a_while(renders: Path) -> None:
     watch = FolderWatch([str(renders)], settled_seconds=0.0)
-    watch.look()
-    assert len(watch.look().ready) == 2
-    moved = renders.rename(renders.with_name("away"))
-    assert watch.look().ready == ()
-    moved.rename(renders)
-    watch.look()
-    assert len(watch.look().ready) == 2
+    with judge_of(Brightness()) as judge:
+        watch.look(judge.look_at)
+        assert len(watch.look(judge.look_at).ready) == 2
+        moved = renders.rename(renders.with_name("away"))
+        assert watch.look(judge.look_at).ready == ()
+        moved.rename(renders)
+        watch.look(judge.look_at)
+        assert len(watch.look(judge.look_at).ready) == 2
 
 
-def test_a_server_judges_several_pairs_at_once(renders: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("VRT_LITE_API_KEY", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
+def test_a_server_judges_several_pairs_at_once(renders: Path, store: Store) -> None:
     write_grey(renders / "c.mp4", 200)
     recorder = Recorder(all_judged(3))
     with serving(says(FINAL)) as server, Judge(backend=Remote(server.url, served_model="judge")) as judge:
@@ -269,7 +268,7 @@ def test_a_server_judges_several_pairs_at_once(renders: Path, store: Store, monk
 def test_a_line_is_printed_for_what_comes_and_goes_alone(renders: Path) -> None:
     """A slow writer makes the reason change again and again, and that is no news."""
     stream = io.StringIO()
-    view = FolderView(LineScreen(stream))
+    view = FolderView(Screen(stream))
     one, two = (RankedClip(f"{name}.mp4", renders / f"{name}.mp4", name) for name in "ab")
     late = renders / "c.mp4"
     with view:

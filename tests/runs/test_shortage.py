@@ -21,6 +21,7 @@ from av.error import FFmpegError, InvalidDataError, err_check
 from chat_server import says, serving
 from clips import write_clip
 from judgements import FINAL
+from surroundings import LIMITED
 
 from vrt_lite.api import Judge
 from vrt_lite.cli import run
@@ -30,14 +31,6 @@ from vrt_lite.shortage import ThreadPool, explain_shortage, shortage_of
 from vrt_lite.video import open_clip
 
 resource = pytest.importorskip("resource")
-
-LIMITED = """
-import resource, sys
-from vrt_lite.cli import run
-kind, limit = getattr(resource, sys.argv[1]), int(sys.argv[2])
-resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
-sys.exit(run(sys.argv[3:]))
-"""
 
 
 @pytest.fixture

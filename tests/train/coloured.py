@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from train.recipe import Data, ModelRecipe, NewModelShape, Supervised, TrainingRecipe
-from train.training_cases import TrainingCase
+from train.data import TrainingCase
+from train.recipe import Running, StartingModel, Supervised, Tables, TrainingRecipe
 from vrt_lite.judge import Pair
 from vrt_lite.profile import PIXELS_PER_TOKEN, Clock, Profile
 from vrt_lite.protocol.messages import FrameRef
@@ -34,23 +34,28 @@ PROFILE = Profile(
     rounds=4,
     max_new_tokens=96,
 )
-SHAPE = NewModelShape(
-    layers=2,
-    width=64,
-    heads=2,
-    kv_heads=1,
-    feed_forward=96,
-    rope_section=(4, 6, 6),
-    vocabulary=420,
-    tower_depth=2,
-    tower_width=64,
-    tower_heads=2,
-    tower_feed_forward=96,
-    tower_full=(1,),
-)
-SUPERVISED = Supervised(samples=8, learning_rate=1e-2, warmup=0.25, batch=2, accumulation=2, weight_decay=0.01)
+SHAPE = {
+    "layers": 2,
+    "width": 64,
+    "heads": 2,
+    "kv_heads": 1,
+    "feed_forward": 96,
+    "rope_section": (4, 6, 6),
+    "vocabulary": 420,
+    "tower_depth": 2,
+    "tower_width": 64,
+    "tower_heads": 2,
+    "tower_feed_forward": 96,
+    "tower_full": (1,),
+}
+SUPERVISED = Supervised(samples=8, learning_rate=1e-2, warmup=0.25, batch=2, step=4, weight_decay=0.01)
 RECIPE = TrainingRecipe(
-    "coloured", PROFILE, ModelRecipe(shape=SHAPE, precision="float32"), Data(source="none"), cold_start=SUPERVISED
+    name="coloured",
+    profile=PROFILE,
+    model=StartingModel(source="coloured", precision="float32"),
+    data=Tables(cold_start="-", traces="-", sample="-", grpo="-", test="-"),
+    cold_start=SUPERVISED,
+    running=Running(save_steps=1),
 )
 
 

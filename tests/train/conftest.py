@@ -31,8 +31,9 @@ def one_thread() -> Iterator[None]:
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new model that reads the pairs of `coloured`."""
     pytest.importorskip("torch")
-    from coloured import RECIPE, cases
+    from coloured import PROFILE, SHAPE, cases
+    from small_checkpoint import write_checkpoint
 
-    from train.policy.model import create_checkpoint
+    from train.tiny.restoring import NewModelShape
 
-    return create_checkpoint(RECIPE, tmp_path_factory.mktemp("new") / "start", cases(4))
+    return write_checkpoint(tmp_path_factory.mktemp("new") / "start", NewModelShape(**SHAPE), PROFILE, cases(4))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +14,14 @@ from PIL import Image
 
 pytest.importorskip("torch")
 
-from train.footage import photographs
-from train.footage.footage_frames import FootageOpener, Variation
-from train.footage.footage_pairs import FootagePairs, draw
-from train.footage.survey import SURVEY, load_survey, survey
-from train.recipe import Data, TrainingRecipe
-from train.stages import cases_for
-from train.traces import replay
-from train.training_cases import TrainingCase
-from train.world.defects import MOTION, STRENGTH, VISUAL
-from train.world.labels import labels_of
-from train.world.values import TICKS, Defect
+from train.tiny.footage import photographs
+from train.tiny.footage.footage_frames import FootageOpener, Variation
+from train.tiny.footage.footage_pairs import draw, load_clips
+from train.tiny.footage.packages import Split
+from train.tiny.footage.survey import SURVEY, load_survey, survey
+from train.tiny.world.defects import MOTION, STRENGTH, VISUAL
+from train.tiny.world.labels import labels_of
+from train.tiny.world.values import TICKS, WINDOWS, Defect, Scene
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile, default_profile
 from vrt_lite.protocol.messages import FrameRef, shown_first
@@ -58,7 +55,34 @@ def profile() -> Profile:
     return default_profile()
 
 
-def shown(case: TrainingCase, profile: Profile, frames: list[FrameRef]) -> list[NDArray[np.uint8]]:
+@dataclass(frozen=True)
+class FilmedCase:
+    """A pair of footage with what is known of it."""
+
+    scene: Scene
+    open: FootageOpener
+
+    @property
+    def labels(self) -> dict[str, int]:
+        return dict(labels_of(self.scene))
+
+    @property
+    def defects(self) -> set[str]:
+        return {defect.kind for clip in self.scene.clips for defect in clip.defects}
+
+    @property
+    def evidence(self) -> list[FrameRef]:
+        """The windows of the gaps in which faults are, clip by clip."""
+        return [FrameRef(n, t) for n, c in enumerate(self.scene.clips) for gap in c.gaps for t in WINDOWS[gap]]
+
+
+def cases(folder: Path, split: Split, *, first: int = 0, count: int = 1) -> list[FilmedCase]:
+    clips = load_clips(folder, split)
+    drawn = (draw(clips, seed, varied=split == "train") for seed in range(first, first + count))
+    return [FilmedCase(scene, FootageOpener(folder, spans)) for scene, spans in drawn]
+
+
+def shown(case: FilmedCase, profile: Profile, frames: list[FrameRef]) -> list[NDArray[np.uint8]]:
     with case.open(profile) as store:
         return store.pixels(frames)
 
@@ -83,11 +107,11 @@ def test_a_broken_clip_is_named(tmp_path: Path) -> None:
 
 
 def test_without_footage_the_next_step_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="python -m train footage"):
-        FootagePairs(tmp_path, "train")[0]
+    with pytest.raises(UsageError, match=r"python -m train\.tiny make"):
+        load_clips(tmp_path, "train")
     (tmp_path / SURVEY).write_text("[]")
     with pytest.raises(UsageError, match="no footage to test on"):
-        FootagePairs(tmp_path, "test")[0]
+        load_clips(tmp_path, "test")
 
 
 def test_training_and_test_footage_are_apart(folder: Path) -> None:
@@ -98,30 +122,19 @@ def test_training_and_test_footage_are_apart(folder: Path) -> None:
     assert drawn == {"train": {"train/play/2.mp4", "train/toy/1.mp4"}, "test": {"test/other/3.mp4"}}
 
 
-def test_a_recipe_with_footage_learns_some_pairs_of_it(folder: Path, profile: Profile) -> None:
-    recipe = TrainingRecipe("filmed", profile, data=Data(footage=str(folder), footage_every=3))
-    keys = [case.key for case in cases_for(recipe, "cold-start", 7)]
-    assert [key for key in keys if key.startswith("footage")] == ["footage:train:0", "footage:train:1"]
-    assert keys.index("footage:train:0") == 2
-    assert all(case.key.startswith("world") for case in cases_for(recipe, "test", 4))
-
-
 def test_the_same_seed_gives_the_same_case(folder: Path, profile: Profile) -> None:
-    one, other = FootagePairs(folder, "test", first=5, count=3), FootagePairs(folder, "test", first=6, count=2)
-    assert [case.key for case in one] == ["footage:test:5", "footage:test:6", "footage:test:7"]
+    one, other = cases(folder, "test", first=5, count=3), cases(folder, "test", first=6, count=2)
     a, b = one[1], other[0]
-    assert (a.key, a.pair, a.labels, a.evidence, a.defects) == (b.key, b.pair, b.labels, b.evidence, b.defects)
+    assert a == b
     frames = [FrameRef(0, 3), FrameRef(1, 40), FrameRef(0, 47)]
     together = shown(a, profile, frames)
     alone = [shown(b, profile, [frame])[0] for frame in reversed(frames)][::-1]
     assert all(np.array_equal(x, y) for x, y in zip(together, alone, strict=True))
-    assert len({case.pair for case in FootagePairs(folder, "test", count=12)}) == 12
-    with pytest.raises(IndexError):
-        one[3]
+    assert len({case.open for case in cases(folder, "test", count=12)}) == 12
 
 
 def test_frames_have_the_size_of_the_profile(folder: Path, profile: Profile) -> None:
-    for case in FootagePairs(folder, "train", count=4):
+    for case in cases(folder, "train", count=4):
         for picture in shown(case, profile, FIRST):
             height, width = picture.shape[:2]
             assert (height % 28, width % 28, picture.dtype) == (0, 0, np.uint8)
@@ -132,28 +145,20 @@ def test_labels_follow_the_faults(folder: Path) -> None:
     clips = load_survey(folder, "train")
     seen: set[str] = set()
     labels: list[tuple[int, ...]] = []
-    for seed, case in enumerate(FootagePairs(folder, "train", count=150)):
+    for seed, case in enumerate(cases(folder, "train", count=150)):
         _, (a, b) = draw(clips, seed, varied=True)
         own = a.spec.defects, b.spec.defects
-        seen |= set(case.defects)
+        seen |= case.defects
         labels.append(tuple(case.labels.values()))
         assert case.labels["TA"] == 0
         if not own[0] and not own[1]:
             assert set(case.labels.values()) == {0}
         if len(own[0]) + len(own[1]) == 1:
             better = 2 if own[0] else 1
-            key = "MQ" if {*MOTION} & set(case.defects) else "VQ"
+            key = "MQ" if {*MOTION} & case.defects else "VQ"
             assert (case.labels[key], case.labels["OA"]) == (better, better)
     assert seen == {*VISUAL, *MOTION}
     assert all({0, 1, 2} == set(column) for column in list(zip(*labels, strict=True))[1:])
-
-
-def test_scripts_end_with_the_labels(folder: Path, profile: Profile) -> None:
-    for case in FootagePairs(folder, "train", count=20):
-        visible, trial = replay(case, case.script, profile)
-        assert {key: p.winner for key, p in trial.verdict.preferences.items()} == dict(case.labels)
-        asked = {replace(f, called=False) for message in visible[-1] if message.tool_outcome for f in message.frames}
-        assert asked <= set(case.evidence)
 
 
 def test_cuts_are_found(tmp_path: Path) -> None:
@@ -172,13 +177,13 @@ def test_cuts_are_found(tmp_path: Path) -> None:
 def test_hidden_faults_are_in_the_evidence_and_not_before(folder: Path, profile: Profile) -> None:
     checked = 0
     for seed in range(80):
-        case = FootagePairs(folder, "test", first=seed, count=1)[0]
+        case = cases(folder, "test", first=seed, count=1)[0]
         _, (a, b) = draw(load_survey(folder, "test"), seed)
-        if not case.hidden or not all(d.hidden for d in (*a.spec.defects, *b.spec.defects)):
+        if not case.scene.hidden or not all(d.hidden for d in (*a.spec.defects, *b.spec.defects)):
             continue
         first = shown(case, profile, FIRST)
         assert all(np.array_equal(x, y) for x, y in zip(first[:4], first[4:], strict=True))
-        evidence = shown(case, profile, list(case.evidence))
+        evidence = shown(case, profile, case.evidence)
         half = len(evidence) // 2
         assert any(not np.array_equal(x, y) for x, y in zip(evidence[:half], evidence[half:], strict=True)), (
             case.defects
@@ -190,7 +195,7 @@ def test_hidden_faults_are_in_the_evidence_and_not_before(folder: Path, profile:
 def test_a_stutter_holds_pictures(folder: Path, profile: Profile) -> None:
     clips = load_survey(folder, "test")
     seed = next(s for s in itertools.count() if [d.kind for d in draw(clips, s)[1][0].spec.defects] == ["stutter"])
-    case = FootagePairs(folder, "test", first=seed, count=1)[0]
+    case = cases(folder, "test", first=seed, count=1)[0]
     ticks = range(17, 31)
     held = shown(case, profile, [FrameRef(0, tick) for tick in ticks])
     even = shown(case, profile, [FrameRef(1, tick) for tick in ticks])
@@ -203,13 +208,13 @@ def test_a_stutter_holds_pictures(folder: Path, profile: Profile) -> None:
 
 
 def test_a_clip_is_decoded_once_for_a_size(folder: Path, profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = FootagePairs(folder, "train", first=3, count=1)[0]
+    case = cases(folder, "train", first=3, count=1)[0]
     before = shown(case, profile, FIRST)
 
     def refuse(path: Path, *args: object) -> None:
         raise AssertionError(f"{path} is decoded again")
 
-    monkeypatch.setattr("train.footage.decoded_frames.decode", refuse)
+    monkeypatch.setattr("train.tiny.footage.decoded_frames.decode", refuse)
     assert all(np.array_equal(a, b) for a, b in zip(before, shown(case, profile, FIRST), strict=True))
 
 
@@ -225,7 +230,7 @@ def test_faults_of_motion_are_put_into_footage(folder: Path, profile: Profile, k
             [(kind, 3)],
         ):
             continue
-        case = FootagePairs(folder, "train", first=seed, count=1)[0]
+        case = cases(folder, "train", first=seed, count=1)[0]
         pictures = np.stack(shown(case, profile, middle)).astype(int)
         there = [d.at(i) for own in (a, b) for d in own.spec.defects for i in range(22, 26)]
         differs = [int(np.abs(x - y).max()) > 0 for x, y in zip(pictures[:4], pictures[4:], strict=True)]
@@ -246,7 +251,7 @@ def test_a_photograph_is_a_clip_of_a_moving_camera(tmp_path: Path, profile: Prof
     assert one.shape == (36, 64, 3)
     assert not np.array_equal(one, other)
     assert np.array_equal(photographs.film(place, [5, 119], (64, 36))[1], other)
-    case = FootagePairs(tmp_path, "train")[0]
+    case = cases(tmp_path, "train")[0]
     assert len(shown(case, profile, FIRST)) == len(FIRST)
     place.write_bytes(b"no picture")
     with pytest.raises(UsageError, match=r"wall\.JPG cannot be used"):
@@ -271,7 +276,7 @@ def test_training_footage_is_varied_and_test_footage_is_not(folder: Path, profil
     for texture, fault in (("softness", "blur"), ("crispness", "sharpening"), ("grain", "noise")):
         found = [getattr(v, texture) for v in variations]
         assert 0 == min(found) < max(found) < STRENGTH[fault][0], "less than a slight fault"
-    for pair in FootagePairs(folder, "train", count=12):
+    for pair in cases(folder, "train", count=12):
         assert all(picture.shape[0] % 28 == picture.shape[1] % 28 == 0 for picture in shown(pair, profile, FIRST))
 
 

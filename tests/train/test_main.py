@@ -1,4 +1,4 @@
-"""The verbs as a user runs them: a whole training of the smallest model, stage by stage, leg by leg."""
+"""The verbs as a user runs them: a whole training of the smallest model on tables, in one and two processes."""
 
 from __future__ import annotations
 
@@ -9,46 +9,22 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from vrt_lite.profile import load_profile
+from clips import write_clip
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")
+
+from coloured import SHAPE
+from processes import ENVIRONMENT
+from small_checkpoint import write_checkpoint
+
+from train.data import load_cases
+from train.tiny.restoring import NewModelShape
+from vrt_lite.profile import load_profile
+
 pytestmark = pytest.mark.filterwarnings("default")
 
 ROOT = Path(__file__).resolve().parents[2]
-RECIPE = """
-profile = "smallest.profile.toml"
-
-[model]
-precision = "float32"
-shape = { layers = 2, width = 64, heads = 2, kv_heads = 1, feed_forward = 96, rope_section = [4, 6, 6], \
-tower_depth = 2, tower_width = 64, tower_heads = 2, tower_feed_forward = 96, tower_full = [1] }
-
-[cold_start]
-samples = 8
-learning_rate = 1e-3
-batch = 4
-accumulation = 1
-
-[rejection]
-queries = 4
-samples = 2
-batch = 4
-
-[refine]
-samples = 4
-learning_rate = 1e-3
-batch = 4
-accumulation = 1
-
-[grpo]
-steps = 2
-queries = 2
-group = 2
-resamples = 0
-batch = 2
-"""
 PROFILE = """
 name = "smallest"
 system_prompt = "Compare."
@@ -61,116 +37,160 @@ final_text = ""
 rounds = 2
 max_new_tokens = 24
 """
+RECIPE = """
+profile = "smallest.profile.toml"
+
+[model]
+source = "FOLDER/start"
+precision = "float32"
+gradient_checkpointing = true
+
+[data]
+cold_start = "FOLDER/cold.csv"
+traces = "FOLDER/traces.jsonl"
+sample = "FOLDER/sample.csv"
+grpo = "FOLDER/grpo.csv"
+test = "FOLDER/test.csv"
+
+[cold_start]
+samples = 4
+learning_rate = 1e-3
+step = 2
+
+[sample]
+queries = 2
+samples = 2
+
+[refine]
+samples = 2
+step = 2
+
+[grpo]
+steps = 1
+queries = 2
+group = 2
+resamples = 0
+batch = 2
+
+[rollouts]
+batch = 4
+"""
+COUNTS = {"cold": 4, "sample": 2, "grpo": 2, "test": 3}
+REPLIES = (
+    "<snapshot>\nVideo 1: a.\nVideo 2: b.\n</snapshot>\n<think>\nMore.\n</think>\n"
+    "<recommend answer>TA=1, VQ=0, MQ=0, OA=1, CF=2</recommend answer>\n"
+    '<tool_call>\n{"name": "select_frames", "arguments": {"target_frames": [2, 50]}}\n</tool_call>',
+    "<snapshot>\nVideo 1: c.\n</snapshot>\n<think>\nVideo 1.\n</think>\n"
+    "<final answer>TA=1, VQ=0, MQ=0, OA=1</final answer>",
+)
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("recipe")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe, its tables, traces, model and two clips. Prompts tell the pairs apart."""
+    folder = tmp_path_factory.mktemp("tables")
+    write_clip(folder / "a.mp4", frames=48, fps=16)
+    write_clip(folder / "b.mp4", frames=96, fps=16)
+    for name, count in COUNTS.items():
+        _write_table(folder, name, [f"{name} {number}" for number in range(count)])
+    traces = [json.dumps({"key": f"row {n}", "replies": REPLIES}) for n in range(1, COUNTS["cold"])]
+    traces.append(json.dumps({"key": "row 4", "replies": [REPLIES[0].replace("CF=2", "CF=9"), REPLIES[1]]}))
+    (folder / "traces.jsonl").write_text("\n".join(traces) + "\n", encoding="utf-8")
     (folder / "smallest.profile.toml").write_text(PROFILE, encoding="utf-8")
-    (folder / "smallest.toml").write_text(RECIPE, encoding="utf-8")
-    return folder / "smallest.toml"
+    (folder / "smallest.toml").write_text(RECIPE.replace("FOLDER", folder.as_posix()), encoding="utf-8")
+    cases = load_cases(folder / "cold.csv", folder / "traces.jsonl")
+    write_checkpoint(folder / "start", NewModelShape(**SHAPE), load_profile(folder / "smallest.profile.toml"), cases)
+    return folder
 
 
-def train(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "train", *map(str, arguments)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+def _write_table(folder: Path, name: str, prompts: list[str]) -> None:
+    rows = [f"a.mp4,b.mp4,{prompt},A,A,same,same" for prompt in prompts]
+    (folder / f"{name}.csv").write_text("\n".join(["a,b,prompt,overall,TA,VQ,MQ", *rows]) + "\n", encoding="utf-8")
+
+
+def train(*arguments: str | Path, launcher: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *launcher, "-m", "train", *map(str, arguments)]
+    environment = {**os.environ, **ENVIRONMENT}
     return subprocess.run(
         command, capture_output=True, text=True, encoding="utf-8", check=False, cwd=ROOT, env=environment
     )
 
 
-def test_every_stage_after_the_other(recipe: Path) -> None:
-    run = recipe.parent / "run"
-    early = train("refine", recipe, run)
-    assert early.returncode == 2
-    assert "python -m train cold-start" in early.stderr
+def _refused(done: subprocess.CompletedProcess[str], part: str) -> None:
+    assert done.returncode == 2, done.stderr[-2000:]
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1 and part in lines[0], done.stderr
 
-    legs = 0
-    while (done := train("cold-start", recipe, run, "--minutes", "0")).returncode == 3:
-        legs += 1
-        assert legs < 3, done.stderr
-        other = recipe.with_name("other.toml")
-        other.write_text(RECIPE.replace("[cold_start]\nsamples = 8", "[cold_start]\nsamples = 12"), encoding="utf-8")
-        changed = train("cold-start", other, run)
-        assert changed.returncode == 2
-        assert "was started with cold_start.samples = 8, and the recipe now has 12" in changed.stderr
+
+def test_every_stage_after_the_other(folder: Path) -> None:
+    recipe, run = folder / "smallest.toml", folder / "run"
+    _refused(train("refine", recipe, run), "python -m train cold-start RECIPE")
+    done = train("cold-start", recipe, run)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "1 of 4 traces do not have the strict format" in done.stderr
+    assert "row 4, reply 1: 'TA=1, VQ=0, MQ=0, OA=1, CF=9'" in done.stderr
+    assert "2/2" in done.stderr, "no progress bar"
+    assert train("sample", recipe, run).returncode == 0
+    traces = run / "sample" / "traces.jsonl"
+    assert [json.loads(line)["replies"] for line in traces.read_text("utf-8").splitlines()] == [None, None]
+    _refused(train("refine", recipe, run), "has no pair to learn from")  # it has learnt nothing in two steps
+    kept = [json.dumps({"key": f"row {n}", "replies": REPLIES}) for n in (1, 2)]
+    traces.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    done = train("refine", recipe, run)
+    assert done.returncode == 0, done.stderr[-3000:]
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = train("grpo", recipe, run, launcher=launch)
+    assert done.returncode == 0, done.stderr[-3000:]
+    done = train("evaluate", recipe, run)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for stage in ("cold-start", "refine", "grpo"):
+        figures = json.loads((run / stage / "figures.json").read_text("utf-8"))
+        assert figures["pairs"]["chosen"] == 3
+        assert figures["pairs"]["left"] == 0
+        assert sorted(path.suffix for path in (run / stage / "pair").iterdir()) == [".gguf", ".gguf", ".toml"]
+
+
+def test_tables_that_share_a_pair_are_refused_by_every_stage(folder: Path) -> None:
+    table = folder / "test.csv"
+    before = table.read_text("utf-8")
+    _write_table(folder, "test", ["test 0", "test 1", "grpo  1"])
+    for verb in ("cold-start", "evaluate"):
+        expected = "share a pair: 'row 2' and 'row 3' have the same clips and prompt"
+        _refused(train(verb, folder / "smallest.toml", folder / "fresh"), expected)
+    table.write_text(before, encoding="utf-8")
+    assert not (folder / "fresh").exists()
+
+
+def test_accelerate_starts_a_stage(folder: Path) -> None:
+    launch = ("-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "--num_machines", "1")
+    launch += ("--mixed_precision", "no", "--dynamo_backend", "no")
+    done = train("cold-start", folder / "smallest.toml", folder / "accelerated", launcher=launch)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (folder / "accelerated" / "cold-start" / "model" / "profile.toml").is_file()
+
+
+def test_a_trace_without_an_end_is_named(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "traces.jsonl").write_text(json.dumps({"key": "row 1", "replies": REPLIES[:1]}) + "\n", "utf-8")
+    text = (folder / "smallest.toml").read_text("utf-8")
+    text = text.replace("smallest.profile", f"{folder.as_posix()}/smallest.profile")
+    text = text.replace(f"{folder.as_posix()}/traces.jsonl", (tmp_path / "traces.jsonl").as_posix())
+    (tmp_path / "smallest.toml").write_text(text, "utf-8")
+    _refused(train("cold-start", tmp_path / "smallest.toml", tmp_path / "run"), "The trace of row 1 cannot be learned")
+
+
+def test_a_dry_run_reads_the_shape_alone(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "start").mkdir()
+    (tmp_path / "start" / "config.json").write_bytes((folder / "start" / "config.json").read_bytes())
+    text = (
+        (folder / "smallest.toml")
+        .read_text("utf-8")
+        .replace("smallest.profile", f"{folder.as_posix()}/smallest.profile")
+    )
+    (tmp_path / "dry.toml").write_text(
+        text.replace(f"{folder.as_posix()}/start", f"{tmp_path.as_posix()}/start"), "utf-8"
+    )
+    done = train("dry-run", tmp_path / "dry.toml", "--gpus", "1")
     assert done.returncode == 0, done.stderr[-2000:]
-    assert legs == 1  # two steps: the first leg ends after one
-    assert [json.loads(line)["step"] for line in (run / "cold-start/log.jsonl").read_text("utf-8").splitlines()] == [
-        1,
-        2,
-    ]
-
-    sampled = train("sample", recipe, run)
-    assert sampled.returncode == 0, sampled.stderr[-2000:]
-    rows = [json.loads(line) for line in (run / "sample/traces.sampled.jsonl").read_text("utf-8").splitlines()]
-    assert len(rows) == 4
-    _write_scripts(run, rows)
-
-    fewer = run / "sample/traces.jsonl"
-    fewer.write_text("".join(fewer.read_text("utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
-    for stage in ("refine", "grpo"):
-        done = train(stage, recipe, run)
-        assert ("refine: 3 traces were kept of the 4 asked for." in done.stderr) == (stage == "refine")
-        assert done.returncode == 0, done.stderr[-2000:]
-        assert (run / stage / "model" / "profile.toml").is_file()
-        assert train(stage, recipe, run).returncode == 0  # finished: nothing is done again
-
-    done = train("evaluate", recipe, run, "--pairs", "3", "--stage", "refine", "--stage", "grpo", "--view", "asked")
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "| refine |" in done.stdout
-    for stage in ("refine", "grpo"):
-        made = json.loads((run / "evaluate" / stage / "figures.json").read_text("utf-8"))
-        assert made["views"]["asked"]["pairs"]["judged"] == 3
-    assert (run / "evaluate" / "curves.png").stat().st_size > 1000
-    assert train("figures", run).returncode == 0
-
-    assert train("all", recipe, recipe.parent / "fresh", "--minutes", "0").returncode == 3
-    assert (recipe.parent / "fresh" / "cold-start").is_dir()
-    assert not (recipe.parent / "fresh" / "sample").exists()
-    done = train("all", recipe, run, "--pairs", "2")
-    assert done.returncode == 0, done.stderr[-2000:]
-    fitted = json.loads((run / "calibrate/temperatures.json").read_text("utf-8"))
-    assert load_profile(run / "pair" / "profile.toml").temperatures.keys() == fitted.keys()
-    assert sorted(path.name for path in (run / "pair").iterdir()) == [
-        "mmproj-smallest-F16.gguf",
-        "profile.toml",
-        "smallest-Q8_0.gguf",
-    ]
-    assert json.loads((run / "evaluate/cold-start/figures.json").read_text("utf-8"))["views"]["none"]["pairs"]
-
-
-def _write_scripts(run: Path, rows: list[dict[str, object]]) -> None:
-    """Traces as a good model would have left them: this one has learnt nothing in two steps."""
-    from train.world import SAMPLE, World
-
-    scripts = {case.key: case.script for case in World(SAMPLE, len(rows))}
-    lines = [json.dumps({"key": row["key"], "replies": scripts[str(row["key"])]}) for row in rows]
-    (run / "sample/traces.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def test_a_recipe_that_cannot_be_used_is_one_line(recipe: Path, tmp_path: Path) -> None:
-    bad = tmp_path / "bad.toml"
-    bad.write_text("[grpo]\nsteps = -1\n", encoding="utf-8")
-    done = train("grpo", bad, tmp_path / "run")
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [f"error: Recipe {bad}: grpo.steps = -1 is negative."]
-
-
-def test_the_world_as_files(tmp_path: Path) -> None:
-    done = train("world", tmp_path / "set", "--pairs", "1")
-    assert done.returncode == 0, done.stderr[-2000:]
-    table = (tmp_path / "set" / "pairs.csv").read_text("utf-8").splitlines()
-    assert len(table) == 2
-    assert len(list((tmp_path / "set").glob("*.mp4"))) == 2
-
-
-def test_a_group_of_processes_is_left_in_order(tmp_path: Path) -> None:
-    import torch
-
-    from train.__main__ import leave_group
-
-    leave_group()
-    torch.distributed.init_process_group("gloo", init_method=f"{(tmp_path / 'met').as_uri()}", rank=0, world_size=1)
-    leave_group()
-    assert not torch.distributed.is_initialized()
+    head, _, *rows = done.stdout.splitlines()
+    assert "0.00B parameters" in head and "1 GPU" in head
+    assert [row.split()[0] for row in rows] == ["cold-start", "sample", "refine", "grpo"]

@@ -13,14 +13,18 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from coloured import PROFILE, RECIPE, SIZES, Frames, case, cases  # noqa: E402
+from coloured import PROFILE, SHAPE, SIZES, Frames, case, cases  # noqa: E402
+from small_checkpoint import write_checkpoint  # noqa: E402
 
 from convert.stage_outputs import FRAME, StagedBackend  # noqa: E402
-from train.policy.model import create_checkpoint, load, profile_text, save  # noqa: E402
-from train.policy.policy_tokenizer import PolicyTokenizer  # noqa: E402
-from train.policy.rendering import Collator, Rendered, Renderer  # noqa: E402
-from train.reply_rows import render  # noqa: E402
-from vrt_lite.errors import ModelError, UsageError  # noqa: E402
+from train.model import choose_weight_type, load, save, write_profile  # noqa: E402
+from train.policy_tokenizer import PolicyTokenizer  # noqa: E402
+from train.recipe import StartingModel  # noqa: E402
+from train.rendering import Collator, Rendered, Renderer  # noqa: E402
+from train.sft import render  # noqa: E402
+from train.tiny.batched_tower import batch_frames  # noqa: E402
+from train.tiny.restoring import NewModelShape, restore  # noqa: E402
+from vrt_lite.errors import ModelError  # noqa: E402
 from vrt_lite.profile import Clock, default_profile, load_profile  # noqa: E402
 from vrt_lite.protocol.messages import (  # noqa: E402
     FrameRef,
@@ -36,12 +40,12 @@ STOCK = transformers.Qwen2_5_VLForConditionalGeneration
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return create_checkpoint(RECIPE, tmp_path_factory.mktemp("new") / "start", cases(4))
+    return write_checkpoint(tmp_path_factory.mktemp("new") / "start", NewModelShape(**SHAPE), PROFILE, cases(4))
 
 
 def _rows(tokenizer: PolicyTokenizer, numbers: range) -> list[Rendered]:
     renderer = Renderer(tokenizer, PROFILE)
-    return [row for n in numbers for row in render(case(n), case(n).script, renderer, PROFILE)]
+    return [row for n in numbers for row in render(case(n), renderer, PROFILE)]
 
 
 def _logits(model: Any, batch: dict[str, Any]) -> Any:
@@ -66,60 +70,39 @@ def test_a_new_model_is_a_whole_checkpoint(checkpoint: Path) -> None:
     assert auto.encode(text, add_special_tokens=False) == tokenizer.tokens(text, special=True)
 
 
-def test_the_same_seed_makes_the_same_model(checkpoint: Path, tmp_path: Path) -> None:
-    same = create_checkpoint(RECIPE, tmp_path / "same", cases(4))
-    other = create_checkpoint(replace(RECIPE, model=replace(RECIPE.model, seed=1)), tmp_path / "other", cases(4))
-    weights = [(folder / "model.safetensors").read_bytes() for folder in (checkpoint, same, other)]
-    assert weights[0] == weights[1] != weights[2]
-    with pytest.raises(UsageError, match="not empty"):
-        create_checkpoint(RECIPE, same, cases(4))
-
-
 def test_a_picture_does_not_fade_in_a_new_tower(checkpoint: Path) -> None:
     """With weights of deviation 0.02, as transformers draws them, the spread would be 0.05."""
-    model, _ = load(RECIPE, checkpoint, trainable=False)
+    model, _ = load(checkpoint)
     torch.manual_seed(0)
     pixels = torch.randint(0, 256, (24, 1176), dtype=torch.uint8)
     seen = model.model.visual(pixels, grid_thw=torch.tensor([[1, 4, 6]])).pooler_output
     assert 0.2 < float(seen.std()) < 2
 
 
-def test_a_new_model_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
-        broken.setattr("train.policy.model.save", killed)
-        create_checkpoint(RECIPE, tmp_path / "start", cases(4))
-    assert not (tmp_path / "start").exists()
-    load(RECIPE, create_checkpoint(RECIPE, tmp_path / "start", cases(4)), trainable=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["start"]
-
-
 def test_every_value_of_a_profile_comes_back(tmp_path: Path) -> None:
     captions = {"sentences": ["[a] {form}"], "form": ["star", "été"]}
     odd = replace(default_profile(), refusals={}, captions=captions)
     odd = replace(odd, name='a "b" \\ c', tool_text="tab\there\nnew", clock=Clock("fixed", 2.5, 1.25))
-    (tmp_path / "profile.toml").write_text(profile_text(odd), encoding="utf-8")
+    write_profile(odd, tmp_path)
     assert load_profile(tmp_path / "profile.toml") == odd
 
 
 def test_saved_and_loaded_weights_are_the_same(checkpoint: Path, tmp_path: Path) -> None:
-    model, _ = load(RECIPE, checkpoint, trainable=True)
+    model, _ = load(checkpoint, trainable=True)
     with torch.no_grad():
         next(model.parameters()).add_(0.5)
-    save(model, checkpoint, tmp_path / "saved", profile=replace(PROFILE, name="renamed"))
-    again, _ = load(RECIPE, tmp_path / "saved", trainable=False)
+    save(model, checkpoint, tmp_path / "saved")
+    again, _ = load(tmp_path / "saved")
     for name, value in model.state_dict().items():
         assert torch.equal(value, again.state_dict()[name]), name
     assert not any(parameter.requires_grad for parameter in again.parameters())
-    assert load_profile(tmp_path / "saved" / "profile.toml").name == "renamed"
+    assert load_profile(tmp_path / "saved" / "profile.toml") == PROFILE
 
 
 def test_a_folder_without_weights_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes((checkpoint / "config.json").read_bytes())
     with pytest.raises(ModelError, match="cannot load"):
-        load(RECIPE, tmp_path, trainable=False)
+        load(tmp_path)
 
 
 def _stock(checkpoint: Path) -> Any:
@@ -131,7 +114,8 @@ def _stock(checkpoint: Path) -> Any:
     [[(1, 10, 18)] * 3, [(2, 10, 18), (2, 10, 18)], [(2, 10, 18), (1, 6, 4), (3, 18, 10), (1, 6, 4), (1, 20, 20)]],
 )
 def test_the_batched_tower_equals_the_stock_one(checkpoint: Path, grids: list[tuple[int, int, int]]) -> None:
-    model, _ = load(RECIPE, checkpoint, trainable=True)
+    model, _ = load(checkpoint, trainable=True)
+    batch_frames(model.model.visual)
     stock = _stock(checkpoint).model.visual
     torch.manual_seed(0)
     for ours, theirs in zip(model.model.visual.parameters(), stock.parameters(), strict=True):
@@ -154,7 +138,8 @@ def test_the_batched_tower_equals_the_stock_one(checkpoint: Path, grids: list[tu
 
 def test_a_repeated_frame_is_embedded_once(checkpoint: Path) -> None:
     """Two sizes of the same pixels are different frames: 2x4 and 4x2 patches."""
-    model, _ = load(RECIPE, checkpoint, trainable=True)
+    model, _ = load(checkpoint, trainable=True)
+    batch_frames(model.model.visual)
     visual, count, hooked = model.model.visual, [], []
     visual.register_forward_hook(lambda *_: hooked.append(1))
     visual.blocks[0].register_forward_pre_hook(lambda _, given: count.append(len(given[0])))
@@ -176,7 +161,8 @@ def test_a_repeated_frame_is_embedded_once(checkpoint: Path) -> None:
 
 
 def test_the_batched_tower_in_bfloat16_is_the_same_to_rounding(checkpoint: Path) -> None:
-    model, _ = load(RECIPE, checkpoint, trainable=False)
+    model, _ = load(checkpoint)
+    batch_frames(model.model.visual)
     grids = torch.tensor([[2, 8, 20], [1, 12, 10]])  # 112 pixels a window: the wide ones have two
     patches = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (int(grids.prod(1).sum()), 1176), np.uint8))
     exact = model.model.visual(patches, grid_thw=grids).pooler_output
@@ -187,7 +173,8 @@ def test_the_batched_tower_in_bfloat16_is_the_same_to_rounding(checkpoint: Path)
 
 def test_bfloat16_keeps_a_change_by_one_grey_level(checkpoint: Path) -> None:
     """Bytes are normalised to about -2 to 2, where bfloat16 has steps of up to two grey levels."""
-    model, _ = load(RECIPE, checkpoint, trainable=False)
+    model, _ = load(checkpoint)
+    batch_frames(model.model.visual)
     embedded: list[torch.Tensor] = []
     model.model.visual.blocks[0].register_forward_pre_hook(lambda _, given: embedded.append(given[0]))
     grids = torch.tensor([[1, 2, 4]])
@@ -203,7 +190,7 @@ def test_bfloat16_keeps_a_change_by_one_grey_level(checkpoint: Path) -> None:
 
 
 def test_the_model_reads_as_the_stock_one_does(checkpoint: Path) -> None:
-    model, tokenizer = load(RECIPE, checkpoint, trainable=False)
+    model, tokenizer = load(checkpoint)
     batch = Collator(tokenizer.id("<|endoftext|>"))(_rows(tokenizer, range(3)))
     stock = _stock(checkpoint)
     mean, std = (
@@ -222,8 +209,8 @@ def test_the_model_reads_as_the_stock_one_does(checkpoint: Path) -> None:
 
 
 def _videos(number: int) -> list[Video]:
-    from train.policy.rendering import segments
-    from train.traces import replay
+    from train.data import replay
+    from train.rendering import segments
     from vrt_lite.protocol.messages import Generated
 
     example = case(number)
@@ -233,7 +220,7 @@ def _videos(number: int) -> list[Video]:
 
 
 def test_positions_reach_the_model(checkpoint: Path) -> None:
-    model, tokenizer = load(RECIPE, checkpoint, trainable=False)
+    model, tokenizer = load(checkpoint)
     batch = Collator(0)(_rows(tokenizer, range(1)))
     before = _logits(model, batch)
     for plane in range(3):
@@ -246,7 +233,7 @@ def test_positions_reach_the_model(checkpoint: Path) -> None:
 
 
 def test_padding_changes_nothing(checkpoint: Path) -> None:
-    model, tokenizer = load(RECIPE, checkpoint, trainable=False)
+    model, tokenizer = load(checkpoint)
     rows = _rows(tokenizer, range(2))
     together = _logits(model, Collator(0)(rows))
     for i, row in enumerate(rows):
@@ -265,7 +252,7 @@ def test_llama_cpp_reads_the_exported_model_as_training_does(
 
     profile = replace(PROFILE, clock=Clock("exact", 2.0))
     text_file, projector, _ = export_pair(checkpoint, tmp_path, text_type=stored, projector_type=stored)
-    model, tokenizer = load(RECIPE, checkpoint, trainable=False)
+    model, tokenizer = load(checkpoint)
     frames = Frames((40, 200), SIZES[0])
     shown = [tuple(FrameRef(clip, i) for i in range(4)) for clip in (0, 1)]
     text = 'Which? "é" 1234567890 <|im_end|> <tool_call> 東京\n\n  x'
@@ -287,23 +274,32 @@ def test_llama_cpp_reads_the_exported_model_as_training_does(
 def test_a_checkpoint_comes_back_from_its_pair(checkpoint: Path, tmp_path: Path) -> None:
     """The values that a pair stores, and so the same pair again."""
     pytest.importorskip("gguf")
-    from train.policy.restoring import restore
     from vrt_lite.conversion.convert_folder import export_pair
 
     written = export_pair(checkpoint, tmp_path / "pair", text_type="q8_0", projector_type="f16", name="small")
-    back = restore(RECIPE, str(tmp_path / "pair"), tmp_path / "back")
+    back = restore(NewModelShape(**SHAPE), PROFILE, str(tmp_path / "pair"), tmp_path / "back")
     again = export_pair(back, tmp_path / "again", text_type="q8_0", projector_type="f16", name="small")
     assert [file.sha256 for file in again] == [file.sha256 for file in written]
-    model, tokenizer = load(RECIPE, checkpoint, trainable=False)
-    restored, other = load(RECIPE, back, trainable=False)
+    model, tokenizer = load(checkpoint)
+    restored, other = load(back)
     weights = restored.state_dict()
     for name, value in model.state_dict().items():
         assert float((weights[name] - value).abs().max()) <= 0.01 * float(value.abs().max()) + 1e-8, name
     text = 'Video 2 of 96: "é"<|im_end|>\n<tool_call>'
     assert other.tokens(text, special=True) == tokenizer.tokens(text, special=True)
-    wider = replace(RECIPE, model=replace(RECIPE.model, shape=replace(RECIPE.model.shape, feed_forward=128)))
+    wider = NewModelShape(**{**SHAPE, "feed_forward": 128})
     with pytest.raises(ModelError, match=r"ffn_gate\.weight is .*the recipe's shape needs"):
-        restore(wider, str(tmp_path / "pair"), tmp_path / "wider")
+        restore(wider, PROFILE, str(tmp_path / "pair"), tmp_path / "wider")
     assert not (tmp_path / "wider").exists()
-    with pytest.raises(UsageError, match="not empty"):
-        restore(RECIPE, str(tmp_path / "pair"), back)
+
+
+def test_only_what_is_learned_without_copies_is_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    how = StartingModel(source="x")
+    monkeypatch.delenv("ACCELERATE_USE_DEEPSPEED", raising=False)
+    assert choose_weight_type(how, learned=True, gpu=True) is torch.float32
+    assert choose_weight_type(how, learned=False, gpu=True) is torch.bfloat16
+    assert choose_weight_type(how, learned=False, gpu=False) is torch.float32
+    exact = StartingModel(source="x", precision="float32")
+    assert choose_weight_type(exact, learned=False, gpu=True) is torch.float32
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    assert choose_weight_type(how, learned=True, gpu=True) is torch.bfloat16

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from train.muon import Muon, orthogonal  # noqa: E402
+from train.tiny.muon import Muon, orthogonal  # noqa: E402
 
 
 def _weights() -> tuple[Any, Any]:

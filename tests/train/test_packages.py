@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from train.footage.packages import TABLE, fetch, read_table
+from train.tiny.footage.packages import TABLE, fetch, read_table
 from vrt_lite.errors import UsageError
 
 CLIP, OTHER = b"a clip" * 1000, b"another clip" * 1000
@@ -173,7 +173,7 @@ def test_a_package_is_in_one_split(tmp_path: Path) -> None:
 
 
 def test_a_link_in_a_source_archive_is_no_clip(tmp_path: Path) -> None:
-    from train.footage.packages import ListedClip, _extract
+    from train.tiny.footage.packages import ListedClip, _extract
 
     archive = tmp_path / "toyfilm-1.0.tar.gz"
     with tarfile.open(archive, "w:gz") as out:

@@ -18,13 +18,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
 
 import fidelity_cases  # noqa: E402
 from coloured import PROFILE, SIZES, Frames, case, cases  # noqa: E402
+from small_checkpoint import corpus, learn  # noqa: E402
 
 from convert.reference import Reference  # noqa: E402
-from train.policy.model import corpus  # noqa: E402
-from train.policy.policy_tokenizer import PolicyTokenizer, learn  # noqa: E402
-from train.policy.rendering import Collator, Rendered, Renderer, patches, segments  # noqa: E402
-from train.reply_rows import render  # noqa: E402
-from train.traces import replay  # noqa: E402
+from train.data import replay  # noqa: E402
+from train.policy_tokenizer import PolicyTokenizer  # noqa: E402
+from train.rendering import Collator, Rendered, Renderer, patches, segments  # noqa: E402
+from train.sft import render  # noqa: E402
 from vrt_lite.backends.llamacpp.lower import FrameBlock  # noqa: E402
 from vrt_lite.profile import Clock  # noqa: E402
 from vrt_lite.protocol.messages import (  # noqa: E402
@@ -53,7 +53,7 @@ def _learnt(row: Rendered, tokenizer: PolicyTokenizer) -> list[str]:
 @pytest.mark.parametrize("number", range(4))
 def test_the_mask_decodes_to_exactly_the_judges_turns(tokenizer: PolicyTokenizer, number: int) -> None:
     example = case(number)
-    rows = render(example, example.script, Renderer(tokenizer, PROFILE), PROFILE)
+    rows = render(example, Renderer(tokenizer, PROFILE), PROFILE)
     assert [text for row in rows for text in _learnt(row, tokenizer)] == [f"{r}<|im_end|>" for r in example.script]
     # Three rounds with a window of one: the third was written in another context.
     assert len(rows) == (2 if number % 2 else 1)
@@ -161,7 +161,7 @@ def _t_stays_below(row: Rendered) -> bool:
 
 def test_a_batch_is_padded_on_the_right(tokenizer: PolicyTokenizer) -> None:
     renderer = Renderer(tokenizer, PROFILE)
-    rows = [row for number in (0, 1) for row in render(case(number), case(number).script, renderer, PROFILE)]
+    rows = [row for number in (0, 1) for row in render(case(number), renderer, PROFILE)]
     pad = tokenizer.id("<|endoftext|>")
     batch = Collator(pad)(rows)
     lengths = [len(row.ids) for row in rows]

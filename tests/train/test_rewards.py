@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from train.recipe import Grpo
+from train.recipe import Reward
 from train.rewards import (
     Terms,
     accuracy,
@@ -85,7 +85,7 @@ def test_gain_over_successive_answers(accuracies: list[float], worth: float) -> 
     ],
 )
 def test_exploring_is_worth_something_while_it_is_rare(calls: list[bool], worth: list[float]) -> None:
-    assert explore(calls, share=0.2) == pytest.approx(worth)
+    assert explore(calls, omega=0.2) == pytest.approx(worth)
 
 
 def test_answers_are_recommendations_and_the_final_one() -> None:
@@ -97,7 +97,7 @@ def test_answers_are_recommendations_and_the_final_one() -> None:
     assert called(rounds)
     assert not called([BAD, _final("1201")])
     assert not called([_round(CALL, correction="the tool call names a frame twice")])
-    right, bad = group_terms([rounds, [BAD]], LABELS, Grpo(alpha=0.5))
+    right, bad = group_terms([rounds, [BAD]], LABELS, Reward(alpha=0.5))
     assert right.accuracy == 1.0
     assert bad.accuracy == 0.0
 
@@ -107,8 +107,8 @@ def test_the_terms_of_a_group() -> None:
     right, wrong = [_final("1201")], [_final("2112")]
     asked = [_recommend("1000"), _final("1201")]
     unfinished = [_recommend("1201"), BAD]
-    recipe = Grpo()
-    terms = group_terms([asked, *[right] * 4, *[wrong] * 3], LABELS, recipe)
+    how = Reward()
+    terms = group_terms([asked, *[right] * 4, *[wrong] * 3], LABELS, how)
     # Recommended 1000: TA and MQ right, overall wrong: 0.5 · 2/3. Final: all right.
     assert (terms[0].format, terms[0].accuracy) == (1.0, 1.0)
     assert terms[0].gain == pytest.approx(0.2 * (1 - 1 / 3))
@@ -116,7 +116,7 @@ def test_the_terms_of_a_group() -> None:
     assert terms[0].total == pytest.approx(2 + 0.2 * 2 / 3 + 0.5 * 0.075)
     assert (terms[1].total, terms[5].total) == (2.0, 1.0)
     loose = [_round(right[0].reply.text.removeprefix(NOTES))]
-    [bare, last] = group_terms([loose, unfinished], LABELS, recipe)
+    [bare, last] = group_terms([loose, unfinished], LABELS, how)
     assert (bare.format, bare.accuracy) == (0.0, 1.0)
     assert (last.format, last.accuracy, last.gain, last.explore) == (0.0, 1.0, 0.0, 0.0)
 

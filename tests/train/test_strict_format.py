@@ -7,10 +7,7 @@ from dataclasses import replace
 import pytest
 
 from train.strict_format import conforms, find_flaw
-from train.traces import replay
-from train.world import TRAIN, World
 from vrt_lite.judge import Round
-from vrt_lite.profile import default_profile
 from vrt_lite.protocol.messages import FrameRef, Reply
 from vrt_lite.protocol.tags import FORMAT, Malformed, parse
 
@@ -126,11 +123,3 @@ def test_a_long_reply_of_tags_takes_no_time() -> None:
 def test_the_format_that_inference_begins_replies_with_conforms() -> None:
     begun = FORMAT[0] + " a fox.\n" + FORMAT[1] + "It jumps.\n"
     assert find_flaw(rounds(begun + FORMAT[3], begun + FORMAT[4])) == ""
-
-
-@pytest.mark.parametrize("hidden", [0.0, 1.0])
-def test_the_worlds_scripts_conform(hidden: float) -> None:
-    profile = replace(default_profile(), rounds=4)
-    for case in World(TRAIN, 60, hidden=hidden)[:]:
-        for one in (case, case.exchanged()) if case.exchanged else (case,):
-            assert find_flaw(replay(one, one.script, profile)[1].rounds) == ""

@@ -12,20 +12,20 @@ pytest.importorskip("torch")
 
 import torch
 
-from train.policy.model import load
-from train.policy.policy_tokenizer import PAD
-from train.policy.rendering import Collator
+from train.data import UNSEEN
+from train.model import load
+from train.policy_tokenizer import PAD
+from train.rendering import Collator
 from train.strict_format import conforms
 from train.tiny import text_model
 from train.tiny.text_cases import TextCase, TextCases
-from train.traces import UNSEEN
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.judge import judge_with
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.report import MEASURED_KEYS
 from vrt_lite.protocol.verdict import likeliest
 
-PROFILE = text_model.RECIPE.profile
+PROFILE = text_model.PROFILE
 CASES = TextCases(PROFILE, None)
 
 
@@ -91,7 +91,7 @@ def test_two_legs_are_one(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_digits_learn_the_probabilities_that_were_read(run: Path) -> None:
     """Digits of one certain choice cost what any token does; the tower stays as it was."""
-    model, tokenizer = load(text_model.RECIPE, run / "text" / "start", trainable=True)
+    model, tokenizer = load(run / "text" / "start", trainable=True)
     rows = text_model.render_pair(CASES.draw(1), tokenizer)
     for row in rows:
         said = [tokenizer.text([int(row.rendered.ids[place])]) for place in row.odds]
@@ -105,7 +105,7 @@ def test_the_digits_learn_the_probabilities_that_were_read(run: Path) -> None:
         usual = model(**batch, use_cache=False).loss
         assert text_model.compute_loss(model, tokenizer, certain).item() == pytest.approx(usual.item(), rel=1e-4)
         assert text_model.compute_loss(model, tokenizer, rows).item() != pytest.approx(usual.item(), rel=1e-4)
-    learnt, _ = load(text_model.RECIPE, run / "text" / "model", trainable=False)
+    learnt, _ = load(run / "text" / "model")
     before, after = model.state_dict(), learnt.state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed

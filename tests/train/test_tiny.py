@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 pytest.importorskip("lightgbm")
 
-from train.footage.survey import SurveyedClip
 from train.tiny import heads as heads_module
 from train.tiny.drawn_pairs import Vectors, draw_pairs, labels
 from train.tiny.encoders import BAD, GOOD, decode, encode
 from train.tiny.fault_kinds import FAULTS, WITHHELD
 from train.tiny.filming import Filmed, Spec, _part_of
+from train.tiny.footage.survey import SurveyedClip
 from train.tiny.heads import fit
 from train.tiny.making import Specimen
 from train.tiny.specimens import HARMLESS, Plan, make, plan

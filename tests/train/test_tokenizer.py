@@ -9,7 +9,10 @@ import pytest
 pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from train.policy.policy_tokenizer import ADDED, CONTROL, PolicyTokenizer, learn  # noqa: E402
+from small_checkpoint import ADDED, learn  # noqa: E402
+
+from train.policy_tokenizer import PolicyTokenizer  # noqa: E402
+from train.tiny.restoring import CONTROL  # noqa: E402
 from vrt_lite.errors import ModelError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")

@@ -1,38 +1,22 @@
-"""Scenes, labels and scripts of the world: all that is known of a pair before a pixel is drawn. No torch."""
+"""Scenes and labels of the world: all that is known of a pair before a pixel is drawn. No torch."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from train.world import GRPO, SAMPLE, TEST, TRAIN, World, case_of, scene
-from train.world.defects import MOTION, VISUAL, content_time, flicker_factor, jitter_offset, motion_step
-from train.world.grounds import photographs
-from train.world.labels import Points, count_mismatches, labels, labels_of, points, points_of
-from train.world.script import NAMES, frames_to_call, script
-from train.world.values import FIRST, GAPS, WINDOWS, Camera, ClipSpec, Defect, Ground, Looks, Scene, Shot, Stuff
-from vrt_lite.backends.scripted import ScriptedBackend
-from vrt_lite.errors import UsageError
-from vrt_lite.judge import Pair, judge_with
-from vrt_lite.profile import default_profile
-from vrt_lite.protocol.messages import FrameRef, shown_first
+from train.tiny.world import TEST, TRAIN, scene
+from train.tiny.world.defects import MOTION, VISUAL, content_time, flicker_factor, jitter_offset
+from train.tiny.world.grounds import photographs
+from train.tiny.world.labels import Points, count_mismatches, labels, labels_of, points
+from train.tiny.world.values import FIRST, GAPS, WINDOWS, Camera, ClipSpec, Defect, Ground, Looks, Shot, Stuff
 
 SOME = [scene(TRAIN + seed, hidden=0.5) for seed in range(400)]
 STEADY = Shot(0, Ground("clouds", "0"), Camera((0.5, 0.5), 1.0, (0.1, 0.0)))
-
-
-class NoFrames:
-    """A store that nothing may ask: a script looks at no pixels."""
-
-    def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
-        raise AssertionError(f"pixels of {frames} were asked for")
 
 
 def clip(*defects: Defect, shots: tuple[Shot, ...] = (STEADY,)) -> ClipSpec:
@@ -47,31 +31,13 @@ def test_a_seed_is_one_scene_and_no_two_are_alike() -> None:
 
 
 def test_ranges_share_no_seed_and_tests_have_pictures_of_their_own() -> None:
-    starts = [TRAIN, SAMPLE, GRPO, TEST]
-    keys = [{case.key for case in World(start, 5)} for start in starts]
-    assert len(set.union(*keys)) == 20
-    with pytest.raises(UsageError, match="leave their range"):
-        World(SAMPLE - 2, 3)
     assert not set(photographs(test=False)) & set(photographs(test=True))
     grounds = [
         {(s.ground.stuff, s.ground.source) for n in range(120) for c in scene(first + n).clips for s in c.shots}
-        for first in (SAMPLE, TEST)
+        for first in (TRAIN, TEST)
     ]
     assert len(grounds[0]) > 50
     assert not grounds[0] & grounds[1]
-
-
-def test_a_world_is_a_sequence_of_cases() -> None:
-    world = World(TRAIN, 6, hidden=0.5)
-    assert len(world) == 6
-    assert [case.key for case in world] == [f"world:{seed}" for seed in range(6)]
-    assert world[-1].labels == labels_of(SOME[5])
-    assert [case.key for case in world[1:3]] == ["world:1", "world:2"]
-    with pytest.raises(IndexError):
-        world[6]
-    real = [case_of(scene(TEST))]
-    mixed = World(TRAIN, 10, footage=real)
-    assert [case.key == real[0].key for case in mixed] == [False] * 4 + [True] + [False] * 4 + [True]
 
 
 @pytest.mark.parametrize(("asked", "least", "most"), [(0.0, 0.0, 0.0), (0.35, 0.28, 0.42), (1.0, 1.0, 1.0)])
@@ -176,93 +142,11 @@ def test_points_of_alignment() -> None:
 def test_what_faults_of_motion_do_to_time() -> None:
     held = clip(Defect("stutter", 2, spares=True, seed=1))
     assert [content_time(held, tick) for tick in (14, 15, 16, 17, 18, 19, 20)] == [13, 13, 16, 16, 16, 19, 19]
-    assert [motion_step(held, tick) for tick in (20, 21, 22)] == ["still", "jump", "still"]
     turned = clip(Defect("reversal", 3, 20, 28))
     assert [content_time(turned, tick) for tick in (19, 20, 24, 28, 29)] == [19, 28, 24, 20, 29]
-    assert motion_step(turned, 23) == "back"
     frozen = clip(Defect("freeze", 2, 20, 28))
     assert [content_time(frozen, tick) for tick in (19, 20, 25, 29)] == [19, 20, 20, 29]
-    assert motion_step(frozen, 23) == "still"
-    assert motion_step(clip(), 23) == "on"
     thrown = clip(Defect("jitter", 2, spares=True))
     assert jitter_offset(thrown, 16) == (0, 0)
     assert np.hypot(*jitter_offset(thrown, 17)) == pytest.approx(0.07)
     assert flicker_factor(clip(Defect("flicker", 1, 20, 25)), 22) == pytest.approx(1.13)
-
-
-def replay_rollout(pair: Scene) -> tuple[dict[str, int], tuple[str, ...], int]:
-    """The verdict of a script that the judge's own loop plays, each round's outcome, the most frames of a call."""
-    durations = (pair.clips[0].seconds, pair.clips[1].seconds)
-    trial = judge_with(Pair(pair.caption, durations), default_profile(), ScriptedBackend(script(pair)), NoFrames())
-    assert trial.verdict.source == "final"
-    asked = [r.shown for r in trial.rounds[1:]]
-    assert tuple(asked) == tuple(tuple(replace(frame, called=True) for frame in call) for call in frames_to_call(pair))
-    winners = {key: found.winner for key, found in trial.verdict.preferences.items()}
-    return winners, tuple(r.outcome for r in trial.rounds), max((len(shown) for shown in asked), default=0)
-
-
-def test_scripts_replay_to_the_labels() -> None:
-    rounds = Counter[int]()
-    for pair in SOME[:200]:
-        winners, outcomes, most = replay_rollout(pair)
-        assert winners == labels_of(pair)
-        assert outcomes == ("tool",) * (len(outcomes) - 1) + ("final",)
-        assert most <= 8
-        assert (len(outcomes) == 1) == pair.still
-        rounds[len(outcomes)] += 1
-    assert set(rounds) == {1, 2, 3}
-    assert rounds[2] > 0.8 * 200
-
-
-def test_a_script_claims_nothing_that_was_not_shown() -> None:
-    for pair in SOME:
-        seen = {ref for number in (0, 1) for ref in shown_first(48, 4, number)}
-        calls = (*frames_to_call(pair), ())
-        for reply, call in zip(script(pair), calls, strict=True):
-            for d in {d for number, c in enumerate(pair.clips) for d in c.defects if not _shown(d, number, seen)}:
-                same = (o for n, c in enumerate(pair.clips) for o in c.defects if _shown(o, n, seen))
-                if NAMES[d.kind] not in {NAMES[o.kind] for o in same}:
-                    assert NAMES[d.kind] not in reply.split("<recommend answer>")[0]
-            seen |= set(call)
-
-
-def _shown(defect: Defect, number: int, seen: set[FrameRef]) -> bool:
-    return any(ref.clip == number and defect.at(ref.index) for ref in seen)
-
-
-def test_points_said_are_the_points_counted() -> None:
-    for pair in SOME[:50]:
-        last = script(pair)[-1]
-        a, b = points_of(pair)
-        compared, total = last.splitlines()[1], last.split("Sum: ")[1]
-        assert [f". TA {counted.ta}.\n" in last for counted in (a, b)] == [True, True]
-        differences = {"TA": a.ta - b.ta, "VQ": a.vq - b.vq, "MQ": a.mq - b.mq, "OA": a.total - b.total}
-        for key, more in differences.items():
-            said = f"{key}={1 if more < 0 else 2} by {abs(more)}" if more else f"{key}=0"
-            assert re.search(rf"{said}[,.]", total)
-            assert (key in ("TA", "OA")) or re.search(rf"{said}[,:]", compared)
-
-
-def test_a_script_compares_the_clips_first() -> None:
-    def line(a: tuple[Defect, ...], b: tuple[Defect, ...]) -> str:
-        scene = Scene(0, "A fox.", None, (clip(*a, shots=()), clip(*b, shots=())), False)
-        return script(scene)[0].splitlines()[1]
-
-    assert line((), ()) == "Compare: VQ=0, MQ=0: nothing."
-    assert line((Defect("blur", 2),), (Defect("blur", 2),)) == "Compare: VQ=0, MQ=0: nothing."
-    # One name, one level.
-    assert line((Defect("h264", 2),), (Defect("h265", 2),)) == "Compare: VQ=0, MQ=0: nothing."
-    assert line((Defect("blur", 1),), (Defect("blur", 3), Defect("noise", 1))) == (
-        "Compare: VQ=1 by 3, MQ=0: blur in video 2, noise in video 2."
-    )
-    assert line((Defect("blur", 1),), (Defect("noise", 3),)) == (
-        "Compare: VQ=1 by 2, MQ=0: noise in video 2, blur in video 1."
-    )
-    assert line((Defect("flicker", 3),), ()) == "Compare: VQ=0, MQ=2 by 3: flicker in video 1."
-
-
-def test_a_script_of_clips_that_the_world_did_not_draw() -> None:
-    bad = clip(Defect("noise", 2), shots=())
-    first, second = script(Scene(0, "A fox.", None, (bad, clip(shots=())), False))
-    assert "Video 1: no shape in real footage; clear noise." in first
-    assert "<final answer>TA=0, VQ=2, MQ=0, OA=2</final answer>" in second

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -16,19 +15,14 @@ from numpy.typing import NDArray
 pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("default")
 
-from train.world import TEST, World, case_of, scene
-from train.world.defects import MOTION, VISUAL
-from train.world.grounds import photographs, picture
-from train.world.labels import labels_of
-from train.world.render import _render_pictures, frames
-from train.world.script import frames_to_call
-from train.world.values import FIRST, Camera, ClipSpec, Defect, Ground, Moving, Scene, Shot, Thing, Visual
-from train.world.write_set import write_mp4, write_set
-from vrt_lite.evaluation.layouts import PAIRS, LabelledPair, pair_of
-from vrt_lite.evaluation.set_tables import numbered_rows
+from train.tiny.world import scene
+from train.tiny.world.defects import MOTION, VISUAL
+from train.tiny.world.drawn_frames import SceneOpener
+from train.tiny.world.grounds import photographs, picture
+from train.tiny.world.render import _render_pictures, frames
+from train.tiny.world.values import FIRST, WINDOWS, Camera, ClipSpec, Defect, Ground, Moving, Scene, Shot, Thing, Visual
 from vrt_lite.profile import default_profile
 from vrt_lite.protocol.messages import FrameRef, shown_first
-from vrt_lite.video import open_clip
 
 SIZE = (126, 70)
 BEHIND = Ground("clouds", "0")
@@ -133,8 +127,8 @@ def test_hidden_evidence_is_not_in_the_first_frames_and_is_in_the_ones_to_ask_fo
         bare = replace(pair, clips=(a, b))
         profile = default_profile()
         first = [ref for number in (0, 1) for ref in shown_first(48, 4, number)]
-        asked = [ref for call in frames_to_call(pair) for ref in call]
-        with case_of(pair).open(profile) as there, case_of(bare).open(profile) as without:
+        asked = [FrameRef(n, tick) for n, c in enumerate(pair.clips) for gap in c.gaps for tick in WINDOWS[gap]]
+        with SceneOpener(pair)(profile) as there, SceneOpener(bare)(profile) as without:
             same = [np.array_equal(a, b) for a, b in zip(there.pixels(first), without.pixels(first), strict=True)]
             assert all(same), seed
             moved = [np.abs(a.astype(int) - b) for a, b in zip(there.pixels(asked), without.pixels(asked), strict=True)]
@@ -143,44 +137,15 @@ def test_hidden_evidence_is_not_in_the_first_frames_and_is_in_the_ones_to_ask_fo
 
 def test_a_store_gives_what_is_asked_in_its_order_at_the_profiles_size() -> None:
     profile = replace(default_profile(), min_pixels=35280, max_pixels=35840)
-    case = case_of(plain(scene(3)))
-    with case.open(profile) as store:
+    open_frames = SceneOpener(plain(scene(3)))
+    with open_frames(profile) as store:
         a, b, again = store.pixels([FrameRef(1, 40), FrameRef(0, 3), FrameRef(1, 40)])
         assert np.array_equal(a, again)
         assert not np.array_equal(a, b)
         assert a.shape[0] % 28 == a.shape[1] % 28 == 0
         assert a.dtype == np.uint8
-    with case.open(profile) as store:
+    with open_frames(profile) as store:
         assert np.array_equal(store.pixels([FrameRef(0, 3)])[0], b)
-
-
-def test_mp4_files_are_what_a_judge_of_the_scene_sees(tmp_path: Path) -> None:
-    pair = plain(scene(12))
-    paths = write_mp4(case_of(pair), tmp_path, most_frames=48)
-    for path, c in zip(paths, pair.clips, strict=True):
-        with open_clip(path) as written:
-            assert (written.info.width, written.info.height, written.info.frames) == (c.width, c.height, 48)
-            assert written.info.duration_seconds == pytest.approx(c.seconds, rel=0.01)
-            assert not written.info.variable_rate
-            stored = written.frames([0, 23, 47], size=(c.width, c.height))
-        drawn = frames(c, [0, 23, 47], (c.width, c.height))
-        for index, expected in zip((0, 23, 47), drawn, strict=True):
-            assert np.abs(stored[index].astype(int) - expected).mean() < 5
-
-
-@photos
-def test_a_set_is_laid_out_as_eval_reads_it(tmp_path: Path) -> None:
-    table = write_set(tmp_path, TEST, 2, most_frames=48)
-    read = [pair_of(PAIRS, number, row) for number, row in numbered_rows(table)]
-    for seed, pair in enumerate(read, start=TEST):
-        assert isinstance(pair, LabelledPair)
-        assert pair.labels == labels_of(scene(seed))
-        assert pair.prompt == scene(seed).caption
-        assert (tmp_path / pair.a).is_file()
-        assert (tmp_path / pair.b).is_file()
-    before = (tmp_path / f"{TEST}_1.mp4").stat().st_mtime_ns
-    write_set(tmp_path, TEST, 2, most_frames=48)
-    assert (tmp_path / f"{TEST}_1.mp4").stat().st_mtime_ns == before
 
 
 @photos
@@ -201,13 +166,6 @@ def test_leaves_have_all_scales() -> None:
     assert coarse > 20
     assert fine > 5
     assert np.array_equal(picture.__wrapped__("leaves", "1"), picture("leaves", "1"))
-
-
-@photos
-def test_worlds_cases_open() -> None:
-    case = World(TEST, 1)[0]
-    with case.open(default_profile()) as store:
-        assert len(store.pixels(case.evidence[:2] or [FrameRef(0, 0)])) >= 1
 
 
 @pytest.mark.parametrize("form", ["circle", "square", "triangle", "star", "bar"])

@@ -18,8 +18,8 @@ import pytest
 from pages.example_records import HOSTILE
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served
 
+from vrt_lite.decoder import Decoder
 from vrt_lite.runs.store import Store
-from vrt_lite.web.decoder import Decoder
 from vrt_lite.web.upload_folder import MOST_UPLOAD_BYTES, UploadFolder
 
 

@@ -19,11 +19,10 @@ import psutil
 import pytest
 from web.conftest import CIRCLE, EXAMPLES, STAR, Served
 
-from vrt_lite.errors import VideoError
+from vrt_lite.decoder import Decoder
 from vrt_lite.runs.store import Store
 from vrt_lite.web.application import build_application
 from vrt_lite.web.clip_store import ClipStore
-from vrt_lite.web.decoder import Decoder
 from vrt_lite.web.engine_queue import MOST_WAITING, EngineQueue
 from vrt_lite.web.job_context import JobContext, JudgeChoice
 from vrt_lite.web.job_files import JobFiles
@@ -225,7 +224,7 @@ def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(tmp_p
         context.close()
 
 
-def test_a_file_that_ends_the_decoder_ends_no_server(large_clip: Path) -> None:
+def test_what_ends_the_decoder_ends_no_server_and_costs_no_other_clip(large_clip: Path) -> None:
     with contextlib.closing(Decoder()) as decoder:
         decoder.check(Path(STAR))
         [process] = [child for child in psutil.Process().children() if "serve_calls" in " ".join(child.cmdline())]
@@ -233,5 +232,5 @@ def test_a_file_that_ends_the_decoder_ends_no_server(large_clip: Path) -> None:
             copying = pool.submit(decoder.copy, large_clip)
             time.sleep(0.3)
             process.kill()
-            assert isinstance(copying.exception(timeout=20), VideoError)
+            assert copying.result(timeout=60)
         assert decoder.draw_frame(Path(STAR), 0).startswith(b"\xff\xd8")

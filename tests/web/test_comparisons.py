@@ -102,12 +102,12 @@ def test_judges_are_not_mixed_in_a_run(served: Served) -> None:
 
 
 def test_several_at_once_are_judged_as_the_library_judges_them(four: Served) -> None:
-    prompts = [f"A blue star moves up {n} times." for n in range(3)]
+    prompts = [f"A blue star moves up {n} times." for n in range(2)]
 
     def ask(prompt: str) -> Any:
         return four.post("/v1/compare", a=STAR, b=CIRCLE, prompt=prompt, both_orders=True).json()
 
-    with ThreadPoolExecutor(6) as pool:
+    with ThreadPoolExecutor(4) as pool:
         told = list(pool.map(ask, prompts * 2))
     settings = Settings(both_orders=True)
     for answer, prompt in zip(told[:1], prompts, strict=False):
@@ -120,10 +120,10 @@ def test_several_at_once_are_judged_as_the_library_judges_them(four: Served) -> 
             assert found.winner == preference.winner
             assert found.odds == pytest.approx(preference.odds, abs=1e-3)  # others' tokens were in the same batches
     # The second of two that asked the same at the same time found what the first had judged: also its times.
-    assert told[:3] == told[3:]
+    assert told[:2] == told[2:]
     with Store(four.home / "runs.sqlite") as store:
         [run] = store.runs()
-    assert run.judgements == 6
+    assert run.judgements == 4
 
 
 @pytest.mark.nightly

@@ -11,9 +11,7 @@ from vrt_lite.errors import UsageError, VrtError
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _run = click.argument("run", type=_FOLDER)
-_footage = click.option(
-    "--footage", type=_FOLDER, help="Where `python -m train footage` put it. [default: RUN/footage]"
-)
+_footage = click.option("--footage", type=_FOLDER, help="Its folder; fetched if it is empty. [default: RUN/footage]")
 _minutes = click.option("--minutes", type=click.FloatRange(0), help="Stop after these; the same command goes on.")
 _clips = click.option("--clips", type=_FOLDER, help="Keep the clips in this folder too.")
 _scale = click.option(
@@ -66,12 +64,12 @@ def evaluate(run: Path, heads: Path | None) -> None:
 @_minutes
 def text(run: Path, footage: Path | None, minutes: float | None) -> None:
     """Train the text model to read what was measured: RUN/text/pair. Exit status 3: the minutes are over."""
-    from train.tiny.text_model import RECIPE, train  # noqa: PLC0415  torch
+    from train.tiny.text_model import NAME, train  # noqa: PLC0415  torch
     from vrt_lite.conversion.convert_folder import export_pair  # noqa: PLC0415
 
     if not train(run, _fetch(run, footage), minutes=minutes, say=click.echo):
         sys.exit(3)
-    export_pair(run / "text" / "model", run / "text" / "pair", name=RECIPE.name, authorship={"license": "MIT"})
+    export_pair(run / "text" / "model", run / "text" / "pair", name=NAME, authorship={"license": "MIT"})
 
 
 @tiny.command()
@@ -112,8 +110,8 @@ def _make(run: Path, footage: Path | None, minutes: float | None, clips: Path | 
 
 
 def _fetch(run: Path, footage: Path | None) -> Path:
-    from train.footage.packages import fetch  # noqa: PLC0415
-    from train.footage.survey import SURVEY, survey  # noqa: PLC0415
+    from train.tiny.footage.packages import fetch  # noqa: PLC0415
+    from train.tiny.footage.survey import SURVEY, survey  # noqa: PLC0415
 
     folder = footage or run / "footage"
     if not (folder / SURVEY).exists():

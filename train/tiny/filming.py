@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from train.footage import photographs
-from train.footage.survey import SurveyedClip, load_survey
+from train.tiny.footage import photographs
+from train.tiny.footage.survey import SurveyedClip, load_survey
 from train.tiny.spoiled_pictures import Chance, Frames
 
 if TYPE_CHECKING:
-    from train.world.values import ClipSpec
+    from train.tiny.world.values import ClipSpec
 
 Part = Literal["train", "held", "test"]
 """Scenes to train on, scenes to fit temperatures and bounds on, and scenes for the figures. None is in two parts."""
@@ -158,8 +158,8 @@ class Filmed:
             return self._read(numbers)
         if spec.kind == "photograph":
             return [self._camera.shoot(number / spec.fps) for number in numbers]
-        from train.world.render import frames  # noqa: PLC0415  torch
-        from train.world.values import TICKS  # noqa: PLC0415
+        from train.tiny.world.render import frames  # noqa: PLC0415  torch
+        from train.tiny.world.values import TICKS  # noqa: PLC0415
 
         step = (TICKS - 1) / max(self.count - 1, 1)
         return list(frames(self._world, [number * step for number in numbers], spec.size))
@@ -266,7 +266,7 @@ def _open(path: Path) -> Image.Image:
 
 
 def _draw_world(spec: Spec) -> ClipSpec:
-    from train.world import TEST, TRAIN, scene  # noqa: PLC0415  torch
+    from train.tiny.world import TEST, TRAIN, scene  # noqa: PLC0415  torch
 
     first = {"train": TRAIN, "held": TRAIN + 500_000, "test": TEST}[spec.part]
     return replace(scene(first + spec.seed).clips[0], defects=())

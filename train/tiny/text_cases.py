@@ -9,30 +9,29 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from train.footage.footage_frames import FootageOpener
-from train.footage.footage_pairs import FootagePairs
-from train.footage.footage_pairs import draw as draw_footage
-from train.footage.packages import Split
-from train.footage.survey import SurveyedClip
 from train.tiny.fault_kinds import FAULTS
-from train.training_cases import Exchanged
-from train.world import TEST, TRAIN, exchanged, scene
-from train.world.drawn_frames import SceneOpener
-from train.world.labels import count_mismatches, points_of
-from train.world.script import STUFF, describe_caption, describe_looks, list_mismatches
-from train.world.values import ClipSpec, Scene
+from train.tiny.footage.footage_frames import FootageOpener
+from train.tiny.footage.footage_pairs import draw as draw_footage
+from train.tiny.footage.footage_pairs import load_clips
+from train.tiny.footage.packages import Split
+from train.tiny.world import TEST, TRAIN, exchanged, scene
+from train.tiny.world.describing import STUFF, describe_caption, describe_looks, list_mismatches
+from train.tiny.world.drawn_frames import SceneOpener
+from train.tiny.world.labels import count_mismatches, points_of
+from train.tiny.world.values import ClipSpec, Scene
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.judge import Pair
 from vrt_lite.measures.preference import STRENGTHS
 from vrt_lite.profile import Profile
-from vrt_lite.protocol.messages import KEYS, Choice, Odds
+from vrt_lite.protocol.messages import KEYS, Choice, FrameRef, Odds
 from vrt_lite.protocol.report import DEGREES_FROM, MEASURED_KEYS, Measured, MeasuredFault, choose_places, find_part
 from vrt_lite.protocol.verdict import join_with_alignment, likeliest, prefer
 
@@ -45,6 +44,7 @@ PARTS: Final = (*(((part + 1 / 4) / 3, (part + 3 / 4) / 3) for part in range(3))
 """The moments for which a judge asks by what it is told: two in a third of the clip, or some spread over it."""
 _NAMES: Final = tuple(sorted({kind.name for kind in FAULTS.values()}))
 Draw = np.random.Generator
+_load_clips = cache(load_clips)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,17 @@ class TextCase:
     alignment: Choice
     replies: tuple[str, ...]
     odds: Mapping[str, Odds]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """The frames of a pair with exchanged clips, taken from the open frames of the pair."""
+
+    frames: FrameStore
+
+    def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
+        """Return the pixels of frames, as `vrt_lite.interfaces.FrameStore` requires."""
+        return self.frames.pixels([replace(frame, clip=1 - frame.clip) for frame in frames])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +100,7 @@ class TextCases:
         chance = np.random.default_rng((seed, 45))
         opener: Callable[[Profile], AbstractContextManager[FrameStore]]
         if self.footage and number % FOOTAGE_EVERY == 0:
-            drawn, spans = draw_footage(_clips(self.footage, self.part), seed, varied=self.part == "train")
+            drawn, spans = draw_footage(_load_clips(self.footage, self.part), seed, varied=self.part == "train")
             seconds = [span.spec.frames / span.clip.fps for span in spans]
             opener = FootageOpener(self.footage, spans)
         else:
@@ -101,11 +112,6 @@ class TextCases:
         pair = Pair(drawn.caption, (seconds[0], seconds[1]), sizes, _draw_measured(chance, drawn))
         orders = _write_case(pair, self.profile, drawn), _write_case(pair.swapped(), self.profile, exchanged(drawn))
         return TextPair(self.profile, opener, orders)
-
-
-@cache
-def _clips(folder: Path, part: Split) -> tuple[SurveyedClip, ...]:
-    return FootagePairs(folder, part).clips
 
 
 def _draw_measured(chance: Draw, drawn: Scene) -> Measured | None:

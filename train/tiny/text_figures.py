@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
-from train.calibration import find_temperature
+from scipy.optimize import minimize_scalar
+
 from train.strict_format import conforms
 from train.tiny.text_cases import TextCase, TextCases
 from vrt_lite.backends.llamacpp import LlamaCppBackend
@@ -18,7 +21,7 @@ from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.messages import Odds
 from vrt_lite.protocol.report import MEASURED_KEYS
-from vrt_lite.protocol.verdict import MIRROR, likeliest
+from vrt_lite.protocol.verdict import MIRROR, likeliest, soften
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,21 @@ def describe(found: Sequence[JudgedReport]) -> list[str]:
             labelled = [(each.odds["TA"], each.case.alignment) for each in own]
             lines.append(f"temperature {name} = {find_temperature(labelled):.3f} of {len(own)}")
     return lines
+
+
+def find_temperature(labelled: Sequence[tuple[Odds, int]]) -> float:
+    """Return the temperature from 0.05 to 100 with the least negative log-likelihood of the labels.
+
+    Guo et al., "On calibration of modern neural networks", 2017 (arXiv 1706.04599). The likelihood has one peak over
+    the logarithm of the temperature.
+    """
+
+    def loss(logarithm: float) -> float:
+        temperature = math.exp(logarithm)
+        return -fmean(math.log(max(soften(odds, temperature)[label], 1e-9)) for odds, label in labelled)
+
+    bounds = math.log(0.05), math.log(100.0)
+    return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-6}).x)
 
 
 def _share(right: Sequence[bool]) -> str:

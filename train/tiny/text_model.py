@@ -22,14 +22,14 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from train.muon import Muon
-from train.policy.model import load, save
-from train.policy.policy_tokenizer import PAD, PolicyTokenizer
-from train.policy.rendering import Collator, Rendered, Renderer, segments
-from train.policy.restoring import restore
-from train.recipe import ModelRecipe, TrainingRecipe, load_recipe
+from train.data import UNSEEN, append_rows
+from train.model import load, save, write_profile
+from train.policy_tokenizer import PAD, PolicyTokenizer
+from train.rendering import Collator, Rendered, Renderer, segments
+from train.tiny.batched_tower import batch_frames
+from train.tiny.muon import Muon
+from train.tiny.restoring import NewModelShape, restore
 from train.tiny.text_cases import TextCase, TextCases, TextPair
-from train.traces import UNSEEN, append_rows, keep_rows
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.judge import judge_with
@@ -39,10 +39,19 @@ from vrt_lite.protocol.messages import Generated, Odds
 
 HERE: Final = Path(__file__).parent
 _PROFILE: Final = HERE.parents[1] / "vrt_lite" / "bundled" / "vrt-tiny-2" / "profile.toml"
-RECIPE: Final = TrainingRecipe(
-    "vrt-tiny-2",
-    load_profile(_PROFILE),
-    ModelRecipe(shape=load_recipe(HERE.parent / "configs" / "tiny-cpu.toml").model.shape),
+NAME: Final = "vrt-tiny-2"
+PROFILE: Final = load_profile(_PROFILE)
+SHAPE: Final = NewModelShape(
+    layers=4,
+    width=192,
+    heads=3,
+    kv_heads=3,
+    feed_forward=512,
+    tower_depth=3,
+    tower_width=128,
+    tower_heads=2,
+    tower_feed_forward=256,
+    tower_full=(2,),
 )
 PAIRS_A_STEP: Final = 4
 PAIRS: Final = 2_400
@@ -69,14 +78,15 @@ def train(
         return True
     start = run / "start"
     if not (start / "config.json").is_file():
-        restore(RECIPE, str(HERE / "start"), start)
-    model, tokenizer = load(RECIPE, start, trainable=True)
+        restore(SHAPE, PROFILE, str(HERE / "start"), start)
+    model, tokenizer = load(start, trainable=True)
+    batch_frames(model.model.visual)
     model.model.visual.requires_grad_(False)
     optimizer, steps = _make_optimizer(model), -(-pairs // PAIRS_A_STEP)
     done = _resume(run, model, optimizer)
-    keep_rows(run / "log.jsonl", done // _LOGGED_EVERY)
+    _keep_lines(run / "log.jsonl", done // _LOGGED_EVERY)
     losses: list[float] = []
-    drawn = _Steps(TextCases(RECIPE.profile, footage), tokenizer, range(done, steps))
+    drawn = _Steps(TextCases(PROFILE, footage), tokenizer, range(done, steps))
     for step, rows in DataLoader(drawn, batch_size=None, num_workers=1):
         share = min((step + 1) / _WARMUP, 0.5 + 0.5 * math.cos(math.pi * step / steps))
         for group in optimizer.param_groups:
@@ -99,7 +109,9 @@ def train(
             saved = now
             if over and step + 1 < steps:
                 return False
-    save(model, start, run / "model", profile=RECIPE.profile)
+    save(model, start, run / "model.part")
+    write_profile(PROFILE, run / "model.part")
+    (run / "model.part").replace(run / "model")
     return True
 
 
@@ -190,6 +202,12 @@ def _resume(run: Path, model: Any, optimizer: Muon) -> int:
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     return int(state["steps"])
+
+
+def _keep_lines(path: Path, count: int) -> None:
+    """Keep the first lines of a file: the steps after them are done again."""
+    if path.exists():
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:count]))
 
 
 def _save_state(run: Path, model: Any, optimizer: Muon, steps: int) -> None:

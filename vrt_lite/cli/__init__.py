@@ -1,6 +1,6 @@
 """The command line: parse, call, print. Errors become exit statuses in one place, `run`.
 
-What a user has set for all commands becomes the value of an option in one place, `KeptOption`.
+What a user has set for all commands reaches click as it is made for: variables, and the settings file as defaults.
 
 A command's module is imported when the command runs, and heavy modules by the command that needs them.
 """
@@ -12,24 +12,18 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 import click
-from click.core import ParameterSource
 
 from vrt_lite import __version__
-from vrt_lite.disk import HOME_VARIABLE, settings_path
 from vrt_lite.errors import OutOfMemoryError, UsageError, VrtError
 from vrt_lite.shortage import explain_shortage
-
-if TYPE_CHECKING:
-    from vrt_lite.settings import Source
-    from vrt_lite.stored_settings import StoredValue
 
 _GROUPS: Final[dict[str, dict[str, str]]] = {
     "Judge": {
@@ -65,12 +59,6 @@ _GROUPS: Final[dict[str, dict[str, str]]] = {
 """What most people want first. By name: the command's module, and what it is called there."""
 _COMMANDS: Final = {name: place for group in _GROUPS.values() for name, place in group.items()}
 _TABLES: Final = (".csv", ".tsv", ".jsonl")
-_KEPT: Final = "vrt_lite.kept"
-_SOURCES: Final[dict[ParameterSource | None, Source]] = {
-    ParameterSource.COMMANDLINE: "option",
-    ParameterSource.ENVIRONMENT: "environment",
-    ParameterSource.DEFAULT_MAP: "file",
-}
 _GO_ON: Final = ("convert", "eval", "pull")
 """The commands that go on where they were interrupted; `rank` says it by itself."""
 INTERRUPTED = 130
@@ -124,7 +112,27 @@ def _names_many(word: str) -> bool:
     return os.path.isdir(word) or "*" in word or Path(word).suffix.lower() in _TABLES  # noqa: PTH112 - raises nothing
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+class _FileDefaults(dict[str, Any]):
+    """What the settings file sets, as defaults of every command: for each parameter that a variable may set too."""
+
+    def get(self, key: str, default: object = None) -> _FileDefaults:
+        """Return the defaults of a command, whatever its name."""
+        return self
+
+    def __contains__(self, name: object) -> bool:
+        return self[str(name)] is not None
+
+    def __getitem__(self, name: str) -> Any:
+        ctx = click.get_current_context()
+        variable = next((parameter.envvar for parameter in ctx.command.params if parameter.name == name), None)
+        if variable is None or ctx.resilient_parsing:
+            return None
+        from vrt_lite.stored_settings import KEYS, find_stored  # noqa: PLC0415 - the help does without
+
+        return next((kept.value for key, kept in find_stored().items() if KEYS[key].variable == variable), None)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "default_map": _FileDefaults()})
 @click.version_option(__version__, prog_name="vrt-lite")
 def cli() -> None:
     """Say which of two generated videos is better, on this machine.
@@ -133,52 +141,6 @@ def cli() -> None:
     vrt-lite a.mp4 b.mp4 --prompt "A fox runs through snow."
     vrt-lite renders/ --prompt "A fox runs through snow."
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-
-
-class _Kept(click.Parameter):
-    """A parameter that takes its value from a variable or from the settings file if the command line has none."""
-
-    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
-        value, source = super().consume_value(ctx, opts)
-        if source is ParameterSource.COMMANDLINE or ctx.resilient_parsing:
-            return value, source
-        kept = kept_in(ctx).get(max(self.opts, key=len).lstrip("-").replace("_", "-"))
-        if kept is None:
-            return value, source
-        by_variable = kept.source == "environment"
-        return kept.value, ParameterSource.ENVIRONMENT if by_variable else ParameterSource.DEFAULT_MAP
-
-
-class KeptOption(_Kept, click.Option):
-    """An option whose name is a key of `stored_settings.KEYS`."""
-
-
-class KeptArgument(_Kept, click.Argument):
-    """An argument whose name is a key of `stored_settings.KEYS`."""
-
-
-def kept_in(ctx: click.Context) -> Mapping[str, StoredValue]:
-    """Return what `find_kept` found for the running command."""
-    if _KEPT not in ctx.meta:
-        ctx.meta[_KEPT] = find_kept()
-    return ctx.meta[_KEPT]
-
-
-def find_kept() -> Mapping[str, StoredValue]:
-    """Return what the user has set for all commands, by key. UsageError for what cannot be used."""
-    kept = any(name.startswith("VRT_LITE_") and name != HOME_VARIABLE for name in os.environ)
-    if not kept and not os.path.lexists(settings_path()):
-        return {}
-    from vrt_lite.stored_settings import find_stored  # noqa: PLC0415 - most users have set nothing
-
-    return find_stored()
-
-
-def find_sources() -> dict[str, Source | None]:
-    """Return where the value of each parameter of the running command comes from; None for a default."""
-    ctx = click.get_current_context()
-    names = [parameter.name or "" for parameter in ctx.command.params if isinstance(parameter, _Kept)]
-    return {name: _SOURCES.get(ctx.get_parameter_source(name)) for name in names}
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -7,34 +7,37 @@ import functools
 import os
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from vrt_lite.cli import KeptOption
 from vrt_lite.cli.options import (
     FILE,
+    PATH,
+    ChosenJudge,
+    find_source,
     fps_option,
+    json_option,
     judge_options,
-    open_judge,
     print_json,
     print_text,
     prompt_options,
-    read_prompt,
-    read_settings,
+    quiet_option,
     report_options,
+    store_option,
+    stored_option,
 )
-from vrt_lite.cli.run_options import store_option
+from vrt_lite.clip_files import add_rate, files_of
 from vrt_lite.errors import StoreError, UsageError
+from vrt_lite.interfaces import Observe, ignore
+from vrt_lite.settings import Settings
 
 if TYPE_CHECKING:
     from vrt_lite.api import Finish, Judge
     from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.records.judgement import Judgement
     from vrt_lite.runs.store import Store
-    from vrt_lite.settings import BothOrders, Remote, Settings
-    from vrt_lite.show import PlainView
-    from vrt_lite.show.live import LiveView
+    from vrt_lite.settings import BothOrders
 
 _ORDERS: Final[Mapping[str, BothOrders]] = {"one": False, "both": True, "auto": "auto"}
 
@@ -52,41 +55,30 @@ def _read_orders(ctx: click.Context, parameter: click.Parameter, value: str) -> 
 @prompt_options
 @judge_options
 @fps_option
-@click.option(
-    "--orders",
-    "both_orders",
-    cls=KeptOption,
-    type=click.Choice(list(_ORDERS)),
-    default="one",
-    callback=_read_orders,
-    help="Judge A beside B once, or with the clips exchanged too and average: opposite winners are undecided. auto: "
-    "the second order only if the first one leaves a doubt. [default: one]",
-)
+@stored_option("orders", "--orders", "both_orders", default="one", callback=_read_orders)
 @click.option(
     "--skip-second-at",
     "confidence",
     metavar="P",
     type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    default=Settings().confidence,
     help="With --orders auto: a first order whose choice has this probability leaves no doubt. [default: 0.95]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the judgement as JSON.")
-@click.option("--trace", metavar="FILE", type=click.Path(path_type=Path), help="Write each round as a JSON line.")
-@click.option("--sheet", metavar="FILE.png", type=click.Path(path_type=Path), help="Draw the frames the judge saw.")
+@json_option
+@click.option("--trace", metavar="FILE", type=PATH, help="Write each round as a JSON line.")
+@click.option("--sheet", metavar="FILE.png", type=PATH, help="Draw the frames the judge saw.")
 @report_options
 @click.option("--measures/--no-measures", default=True, help="Measure both clips beside the judge. [default: measures]")
 @click.option("--again", is_flag=True, help="Judge anew what was judged before, and keep that instead.")
 @store_option
-@click.option("-q", "--quiet", is_flag=True, help="Only the verdict.")
+@quiet_option
 @click.option("-v", "--verbose", count=True, help="-v shows the reasoning, -vv the engine's log.")
 def compare(
     a: str,
     b: str,
     *,
-    prompt: str | None,
-    prompt_file: Path | None,
-    model: str | None,
-    projector: Path | None,
-    backend: Remote | None,
+    prompt: str,
+    judge: ChosenJudge,
     fps: str | None,
     as_json: bool,
     trace: Path | None,
@@ -97,7 +89,6 @@ def compare(
     store: Path | None,
     quiet: bool,
     verbose: int,
-    **options: Any,
 ) -> None:
     """Judge two clips, A and B, made from one prompt.
 
@@ -118,21 +109,23 @@ def compare(
 
     Options that you always give can be set once for all commands: vrt-lite config --help
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    a, b = _add_rate(a, b, fps)
-    inputs = {"--prompt-file": prompt_file, "--model": Path(model) if model else None, "--projector": projector}
-    _check_outputs((a, b), inputs, {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
-    caption = read_prompt(prompt, prompt_file)
-    settings = _read_settings(options, backend)
+    if find_source("confidence") and judge.settings.both_orders != "auto":
+        raise UsageError(f"--skip-second-at {judge.settings.confidence:g} is about --orders auto: give both.")
+    one, other = add_rate([Path(a), Path(b)], fps)
+    _check_outputs((one, other), {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
     finish = _sheet_drawer(sheet) if sheet else None
-    from vrt_lite.show import view  # noqa: PLC0415
-
     silent = quiet or as_json
-    opening = functools.partial(open_judge, model, projector, backend, settings, measures=measures)
-    viewing = functools.partial(view, quiet=silent, verbose=verbose > 0, live=verbose < 2)
-    with _open_store(store) as kept, opening(verbose=verbose > 1, quiet=silent, digest=kept and kept.digest) as judge:
-        work = functools.partial(judge.compare, a, b, prompt=caption, trace=trace, finish=finish)
-        again = again or bool(trace or sheet)
-        judgement, made = _find_or_judge(work, judge, (a, b), caption, kept, viewing, again=again, measures=measures)
+    with _open_store(store) as kept, contextlib.ExitStack() as stack:
+        opening = functools.partial(judge.open, verbose=verbose > 1, quiet=silent, measures=measures)
+        opened = stack.enter_context(opening(digest=kept and kept.digest))
+        observe: Observe = ignore
+        if not silent:
+            from vrt_lite.show.judge_view import JudgeView, OrderSorter  # noqa: PLC0415
+
+            observe = OrderSorter(stack.enter_context(JudgeView(verbose=verbose > 0, live=verbose < 2)).observe)
+        work = functools.partial(opened.compare, one, other, prompt=prompt, trace=trace, observe=observe, finish=finish)
+        finding = functools.partial(_find_or_judge, work, opened, (one, other), prompt, kept, observe)
+        judgement, made = finding(again=again or bool(trace or sheet), measures=measures)
     if made and not quiet:
         print_text(f"found: this was judged before, {made}. To judge it anew: --again", err=True)
     _show(judgement, report, as_json=as_json, quiet=quiet)
@@ -153,32 +146,27 @@ def _show(judgement: Judgement, report: WantedReport | None, *, as_json: bool, q
 
 
 def _find_or_judge(
-    work: Callable[..., Judgement],
+    work: Callable[[], Judgement],
     judge: Judge,
-    clips: tuple[str, str],
+    clips: tuple[Path, Path],
     prompt: str,
     store: Store | None,
-    viewing: Callable[[], LiveView | PlainView],
+    observe: Observe,
     *,
     again: bool,
     measures: bool,
 ) -> tuple[Judgement, str]:
     """Return the judgement, and when it was made if it was found in the store, "" if it was not."""
-    from vrt_lite.show import OrderSorter  # noqa: PLC0415
+    if store is None:
+        return work(), ""
+    from vrt_lite.cli.runs_command import format_time  # noqa: PLC0415
+    from vrt_lite.runs.history import compare_once, describe_orders  # noqa: PLC0415
 
-    with viewing() as shown:
-        working = functools.partial(work, observe=OrderSorter(shown.observe))
-        if store is None:
-            return working(), ""
-        from vrt_lite.cli.runs_command import format_time  # noqa: PLC0415
-        from vrt_lite.runs.history import compare_once, describe_orders  # noqa: PLC0415
-
-        judge.connect(shown.observe)
-        orders = describe_orders(judge.settings.both_orders, judge.settings.confidence)
-        asked = orders if measures else f"{orders} unmeasured"
-        paths = (Path(clips[0]), Path(clips[1]))
-        judgement, made = compare_once(working, judge, paths, prompt, store=store, orders=asked, again=again)
-        return judgement, format_time(made) if made else ""
+    judge.connect(observe)
+    orders = describe_orders(judge.settings.both_orders, judge.settings.confidence)
+    asked = orders if measures else f"{orders} unmeasured"
+    judgement, made = compare_once(work, judge, clips, prompt, store=store, orders=asked, again=again)
+    return judgement, format_time(made) if made else ""
 
 
 @contextlib.contextmanager
@@ -201,25 +189,6 @@ def _open_store(path: Path | None) -> Generator[Store | None]:
             opened.close()
 
 
-def _read_settings(options: Mapping[str, Any], backend: Remote | None) -> Settings:
-    """Read the settings. UsageError for bad values, and for a confidence that nothing is compared with."""
-    given = {name: value for name, value in options.items() if name != "confidence" or value is not None}
-    settings = read_settings(given, backend)
-    if "confidence" in given and settings.both_orders != "auto":
-        raise UsageError(f"--skip-second-at {given['confidence']:g} is about --orders auto: give both.")
-    return settings
-
-
-def _add_rate(a: str, b: str, fps: str | None) -> tuple[str, str]:
-    """Return both clips, numbered pictures with their frame rate. UsageError if neither is numbered pictures."""
-    if fps is None:
-        return a, b
-    from vrt_lite.clip_files import add_rate  # noqa: PLC0415
-
-    one, other = add_rate([Path(a), Path(b)], fps)
-    return str(one), str(other)
-
-
 def _sheet_drawer(path: Path) -> Finish:
     """Return a function that draws the sheet. UsageError for a path that no sheet can be written to."""
     from vrt_lite.show.sheet import check_place, draw_sheet  # noqa: PLC0415 - Pillow only for a sheet
@@ -228,12 +197,12 @@ def _sheet_drawer(path: Path) -> Finish:
     return functools.partial(draw_sheet, path=path)
 
 
-def _check_outputs(
-    clips: tuple[str, str], inputs: Mapping[str, Path | None], outputs: Mapping[str, Path | None]
-) -> None:
+def _check_outputs(clips: tuple[Path, Path], outputs: Mapping[str, Path | None]) -> None:
     """Raise UsageError for an output that would replace a clip, an input of another option, or another output."""
-    used = {option: path for option, path in inputs.items() if path}
-    files = [file for clip in clips for file in _files_of(Path(clip))] if any(outputs.values()) else []
+    given = click.get_current_context().params
+    inputs = {f"--{name.replace('_', '-')}": given[name] for name in ("prompt_file", "model", "projector")}
+    used = {option: Path(path) for option, path in inputs.items() if path}
+    files = [file for clip in clips for file in _files_of(clip)] if any(outputs.values()) else []
     for option, output in outputs.items():
         if output is None:
             continue
@@ -248,8 +217,6 @@ def _check_outputs(
 def _files_of(clip: Path) -> tuple[Path, ...]:
     if os.path.isfile(clip):  # noqa: PTH113 - it raises nothing
         return (clip,)
-    from vrt_lite.clip_files import files_of  # noqa: PLC0415 - only for numbered pictures
-
     return files_of(clip)
 
 

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from vrt_lite.cli.options import print_text
+from vrt_lite.cli.options import PATH, print_text, quiet_option
 from vrt_lite.conversion.type_names import PROJECTOR_TYPES, TEXT_TYPES
 
-if TYPE_CHECKING:
-    from vrt_lite.show.progress import LineScreen, LiveScreen
-
-_PATH = click.Path(path_type=Path)
-_MB = 10**6
 STATUS = """Exit status: 0 done, 2 usage or too little disk, 4 a checkpoint, adapter or matrix that cannot be used,
 130 interrupted."""
 
 
 @click.command(epilog=STATUS)
-@click.argument("source", metavar="SRC", type=_PATH)
-@click.option("--out", metavar="DIR", required=True, type=_PATH, help="Folder for the pair, made if missing.")
+@click.argument("source", metavar="SRC", type=PATH)
+@click.option("--out", metavar="DIR", required=True, type=PATH, help="Folder for the pair, made if missing.")
 @click.option(
     "--type",
     "text_type",
@@ -35,13 +28,13 @@ STATUS = """Exit status: 0 done, 2 usage or too little disk, 4 a checkpoint, ada
 @click.option(
     "--projector-type", type=click.Choice(PROJECTOR_TYPES), default="f16", help="Of the vision tower. [default: f16]"
 )
-@click.option("--imatrix", metavar="FILE", type=_PATH, help="Importance matrix, the GGUF that llama-imatrix writes.")
-@click.option("--lora", "adapter", metavar="FOLDER", type=_PATH, help="PEFT adapter to merge into the weights.")
-@click.option("--profile", metavar="FILE", type=_PATH, help="Profile of the pair. [default: SRC's profile.toml]")
+@click.option("--imatrix", metavar="FILE", type=PATH, help="Importance matrix, the GGUF that llama-imatrix writes.")
+@click.option("--lora", "adapter", metavar="FOLDER", type=PATH, help="PEFT adapter to merge into the weights.")
+@click.option("--profile", metavar="FILE", type=PATH, help="Profile of the pair. [default: SRC's profile.toml]")
 @click.option("--name", help="Name of the files and in them. [default: SRC's]")
 @click.option("--license", "licence", metavar="SPDX", help="Licence to record. [default: the model card's]")
 @click.option("--source-url", metavar="URL", help="Origin to record. [default: the model card's]")
-@click.option("-q", "--quiet", is_flag=True, help="Only errors and the paths.")
+@quiet_option
 def convert(
     source: Path, *, out: Path, licence: str | None, source_url: str | None, quiet: bool, **options: Any
 ) -> None:
@@ -72,30 +65,13 @@ def convert(
       q2_k    3.0    for experiments
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.conversion.convert_folder import convert_folder  # noqa: PLC0415 - slow
-    from vrt_lite.show.progress import open_screen  # noqa: PLC0415
+    from vrt_lite.show.progress import CountedWork, Screen  # noqa: PLC0415
 
     authorship = {key: value for key, value in (("license", licence), ("source_url", source_url)) if value}
-    with open_screen(quiet=quiet) as screen:
-        files = convert_folder(source, out, authorship=authorship, progress=_shown_on(screen), **options)
+    with Screen(quiet=quiet) as screen:
+        work = CountedWork(screen, "converting")
+        files = convert_folder(source, out, authorship=authorship, progress=work.reach, **options)
     for file in files:
         click.echo(str(file.path))
     if not quiet:
         print_text(f"ready: vrt-lite compare a.mp4 b.mp4 --model {out}", err=True)
-
-
-def _shown_on(screen: LiveScreen | LineScreen) -> Callable[[int, int], None]:
-    """Return a function that shows how far the conversion is, and how long it will take at the speed of this run."""
-    from vrt_lite.show.progress import RunState  # noqa: PLC0415
-
-    start, begun, shown = time.monotonic(), None, 0
-
-    def show(done: int, total: int) -> None:
-        nonlocal begun, shown
-        begun = done if begun is None else begun
-        if done // _MB == shown:
-            return
-        shown = done // _MB
-        speed = (done - begun) / max(time.monotonic() - start, 1e-3)
-        screen.show_state(RunState(shown, total // _MB, (total - done) / speed if speed else None, "MB written"))
-
-    return show

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vrt_lite.cli.options import print_json
+from vrt_lite.cli.options import json_option, print_json
 from vrt_lite.errors import DiagnosisError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ STATUS = "Exit status: 0 nothing is broken, 2 usage, 9 a problem was found, 130 
 
 @click.command(epilog=STATUS)
 @click.option("--judge", metavar="NAME", help="Check a judge instead: whether its verdicts follow plain changes.")
-@click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON.")
+@json_option
 def doctor(*, judge: str | None, as_json: bool) -> None:
     """Check this machine: engine, devices, models and settings.
 

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vrt_lite.cli import KeptArgument
-from vrt_lite.cli.options import complete_models, print_json, print_text, read_settings, size_options
+from vrt_lite.cli.options import (
+    json_option,
+    model_argument,
+    print_json,
+    print_text,
+    projector_option,
+    size_options,
+    take_settings,
+)
 from vrt_lite.conversion.type_names import PROJECTOR_TYPES
 from vrt_lite.disk import home
 from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError
@@ -29,8 +36,8 @@ _UNBOUNDED = 2**62
 
 
 @click.command(epilog=STATUS)
-@click.argument("model", metavar="[MODEL|OWNER/REPO]", required=False, cls=KeptArgument, shell_complete=complete_models)
-@click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF.")
+@model_argument
+@projector_option
 @click.option("--quant", metavar="QUANT", default="", help="Of a model that is not here: this quant alone, by part.")
 @click.option("--projector-type", type=click.Choice(PROJECTOR_TYPES), help="As for vrt-lite pull. [default: f16]")
 @size_options
@@ -41,7 +48,7 @@ _UNBOUNDED = 2**62
 @click.option(
     "--vram", "vram_gb", metavar="GB", type=click.FloatRange(0), help="Assume one GPU with this much free memory."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the estimate as JSON.")
+@json_option
 def estimate(
     model: str | None,
     *,
@@ -67,7 +74,7 @@ def estimate(
     chosen as compare chooses it: first what is best, then what fits. The estimate assumes frames of the largest size,
     and all rounds.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    settings = read_settings(options)
+    settings = take_settings(options)
     memory = _assume_memory(settings, memory_gb, vram_gb)
     size = None if memory_gb is None else memory.total_bytes
     offered = _find_offered(model, quant, projector, projector_type)

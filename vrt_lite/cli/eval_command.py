@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import shlex
 import sys
 import tempfile
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,14 @@ import click
 
 from vrt_lite.cli.options import (
     FILE,
-    judge_options,
+    PATH,
+    ChosenRun,
+    print_effort,
     print_json,
     print_text,
-    read_settings,
     report_options,
+    run_options,
 )
-from vrt_lite.cli.run_options import choose_jobs, jobs_option, open_run_judge, print_effort
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, WorkerEndedError
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from vrt_lite.evaluation.figures import Figures
     from vrt_lite.evaluation.sets import LabelledSet, Place
     from vrt_lite.runs.store import Store
-    from vrt_lite.settings import EffortName, Remote
 
 STATUS = """Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
 or set missing or out of reach, or the engine died at a pair. 5 out of memory, 6 no pair got a verdict, 7 store,
@@ -39,9 +39,7 @@ or set missing or out of reach, or the engine died at a pair. 5 out of memory, 6
 
 @click.command("eval", epilog=STATUS)
 @click.argument("labelled", metavar="SET", type=FILE)
-@click.option(
-    "--from", "folder", metavar="FOLDER", type=click.Path(path_type=Path), help="Where SET, or its clips, lie."
-)
+@click.option("--from", "folder", metavar="FOLDER", type=PATH, help="Where SET, or its clips, lie.")
 @click.option("--split", metavar="NAME", help="Which split: of genai-bench test_v1, test or unifiedreward.")
 @click.option("--pull", is_flag=True, help="Fetch SET from the Hugging Face hub first, or what is missing of it.")
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="Only the first N pairs.")
@@ -53,16 +51,10 @@ or set missing or out of reach, or the engine died at a pair. 5 out of memory, 6
     default="given",
     help="Which clip is shown first: A is given, B is swapped; its effect is reported. [default: given]",
 )
-@judge_options
+@run_options
 @report_options
-@jobs_option
-@click.option("--store", "file", metavar="FILE", type=click.Path(path_type=Path), help="Keep the run in this file.")
-@click.option("--name", metavar="NAME", help="The run's name. [default: the same for the same call]")
-@click.option("--json", "as_json", is_flag=True, help="Print all figures as JSON.")
-@click.option("--plots", metavar="DIR", type=click.Path(path_type=Path), help="Draw the figures as PNG files.")
-@click.option("-q", "--quiet", is_flag=True, help="Only the figures.")
+@click.option("--plots", metavar="DIR", type=PATH, help="Draw the figures as PNG files.")
 @click.option("--self-check", is_flag=True, help="Before: do its verdicts follow plain changes of two clips?")
-@click.option("-v", "--verbose", count=True, help="-vv shows the engine's log.")
 def evaluate(
     labelled: str,
     *,
@@ -73,18 +65,10 @@ def evaluate(
     sample: int | None,
     budget: int | None,
     order: Any,
-    model: str | None,
-    projector: Path | None,
-    backend: Remote | None,
+    run: ChosenRun,
     report: WantedReport | None,
-    jobs: int | None,
-    file: Path | None,
-    name: str | None,
-    as_json: bool,
     plots: Path | None,
-    quiet: bool,
-    verbose: int,
-    **options: Any,
+    self_check: bool,
 ) -> None:
     """Compare a judge with a labelled SET of pairs.
 
@@ -101,31 +85,28 @@ def evaluate(
     Every judgement is kept when it is made: the same call resumes where it stopped. The network is used with --pull
     and --backend only. --seed also draws the sample and the random order.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    jobs, check = choose_jobs(jobs, model, projector, backend), options.pop("self_check")
     _check_plots(plots)
-    from vrt_lite.evaluation.evaluate import PairSelection, name_run  # noqa: PLC0415
+    from vrt_lite.evaluation.evaluate import PairSelection  # noqa: PLC0415
     from vrt_lite.evaluation.sets import read_set  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
 
-    found = read_set(_find_set(labelled, split, folder, pull=pull, quiet=quiet))
-    selection = PairSelection(order, limit, sample, options["seed"], budget)
-    settings = read_settings({**options, "preset": options["preset"] or found.place.layout.preset}, backend)
-    with (
-        Store(file) as store,
-        open_run_judge(model, projector, backend, settings, store, log=verbose > 1, quiet=quiet, jobs=jobs) as judge,
-    ):
-        _connect(judge, found, quiet=quiet, check=check)
-        asking = functools.partial(_judge_pairs, found, selection, judge, store, quiet=quiet, live=verbose < 2)
-        made = asking(name or name_run(found, selection, judge.key()), jobs)
-    _print_figures(made.figures, settings.effort, judge=made.judge, run=made.run, as_json=as_json, plots=plots)
-    _finish(made.figures, report, made.run, file, quiet=quiet)
+    found = read_set(_find_set(labelled, split, folder, pull=pull, quiet=run.quiet))
+    settings = run.judge.settings
+    selection = PairSelection(order, limit, sample, settings.seed, budget)
+    if not settings.preset:
+        run = replace(run, judge=replace(run.judge, settings=replace(settings, preset=found.place.layout.preset)))
+    with Store(run.store) as store, run.open_judge(store) as judge:
+        _connect(judge, found, quiet=run.quiet, check=self_check)
+        made = _judge_pairs(found, selection, judge, store, run)
+    _print_figures(made.figures, run, judge=made.judge, name=made.run, plots=plots)
+    _finish(made.figures, report, made.run, run)
 
 
 def _connect(judge: Judge, found: LabelledSet, *, quiet: bool, check: bool) -> None:
     """Connect a judge on a server, and check the judge if that is asked for."""
-    from vrt_lite.show import view  # noqa: PLC0415
+    from vrt_lite.show.judge_view import JudgeView  # noqa: PLC0415
 
-    judge.connect(view(quiet=quiet, live=False).observe)
+    judge.connect(JudgeView(quiet=quiet, live=False).observe)
     if check:
         _check_judge(judge, found)
 
@@ -172,39 +153,32 @@ def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bo
 
 
 def _judge_pairs(
-    found: LabelledSet,
-    selection: PairSelection,
-    judge: Judge,
-    store: Store,
-    name: str,
-    jobs: int,
-    *,
-    quiet: bool,
-    live: bool,
+    found: LabelledSet, selection: PairSelection, judge: Judge, store: Store, run: ChosenRun
 ) -> Evaluation:
     """Judge the chosen pairs in their run, with progress on stderr."""
     from vrt_lite.evaluation.evaluate import evaluate as evaluate_judge  # noqa: PLC0415
+    from vrt_lite.evaluation.evaluate import name_run  # noqa: PLC0415
     from vrt_lite.evaluation.sets import choose_pairs  # noqa: PLC0415
-    from vrt_lite.show.progress import EvaluationView, open_screen  # noqa: PLC0415
+    from vrt_lite.show.run_views import EvaluationView  # noqa: PLC0415
 
     pairs = choose_pairs(found.pairs, limit=selection.limit, sample=selection.sample, seed=selection.seed)
-    if not quiet:
+    name = run.name or name_run(found, selection, judge.key())
+    if not run.quiet:
         print_text(f"run {name}: {len(pairs)} pairs of {found.place.layout.full_name}", err=True)
     total = len(pairs) * (2 if selection.order == "both" else 1)
-    with EvaluationView(open_screen(quiet=quiet, live=live), total=total) as progress:
-        return evaluate_judge(found, selection, store=store, judge=judge, watcher=progress, name=name, jobs=jobs)
+    with EvaluationView(run.open_screen(), total=total) as progress:
+        return evaluate_judge(found, selection, store=store, judge=judge, watcher=progress, name=name, jobs=run.jobs)
 
 
-def _print_figures(
-    figures: Figures, effort: EffortName, *, judge: str, run: str, as_json: bool, plots: Path | None
-) -> None:
+def _print_figures(figures: Figures, run: ChosenRun, *, judge: str, name: str, plots: Path | None) -> None:
     """Print the figures; with `plots`, draw them to that folder."""
-    if as_json:
+    effort = run.judge.settings.effort
+    if run.as_json:
         print_json({**figures.to_json(), "effort": effort})
     else:
         from vrt_lite.show.evaluation_summary import show_figures  # noqa: PLC0415
 
-        show_figures(figures, stream=sys.stdout, judge=judge, run=run)
+        show_figures(figures, stream=sys.stdout, judge=judge, run=name)
         print_effort(effort)
     if plots:
         from vrt_lite.show.evaluation_charts import draw_plots  # noqa: PLC0415
@@ -213,17 +187,17 @@ def _print_figures(
             print_text(f"drawn: {path}", err=True)
 
 
-def _finish(figures: Figures, report: WantedReport | None, run: str, store: Path | None, *, quiet: bool) -> None:
+def _finish(figures: Figures, report: WantedReport | None, name: str, run: ChosenRun) -> None:
     """Write the report. Raise an error with its exit status if every pair failed, or the engine died."""
     pairs, counts = figures.pairs, figures.failures.counts
     if report and pairs.judged:
         from vrt_lite.cli.report_writing import write_run_report  # noqa: PLC0415
 
-        write_run_report(report, run, store, quiet=quiet)
+        write_run_report(report, name, run.store, quiet=run.quiet)
     if died := counts.get("engine died"):
         raise WorkerEndedError(
             f"The engine died at {died} pair(s), as listed; the rest is judged. To try again: vrt-lite runs --retry "
-            f"{shlex.quote(run)}, and then the same command."
+            f"{shlex.quote(name)}, and then the same command."
         )
     if pairs.judged or not counts:
         return

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from vrt_lite.cli.options import print_json, print_text
-from vrt_lite.cli.run_options import open_existing_store, store_option
+from vrt_lite.cli.options import json_option, open_existing_store, print_json, print_text, store_option
 from vrt_lite.cli.runs_command import STATUS, format_time
 from vrt_lite.errors import UsageError
 
@@ -22,7 +21,7 @@ _PROMPT_CHARACTERS = 40
 @click.option("-n", "count", metavar="N", type=click.IntRange(1), default=20, help="List the newest N. [default: 20]")
 @click.option("--rm", "remove", is_flag=True, help="Delete the comparison with this ID.")
 @store_option
-@click.option("--json", "as_json", is_flag=True, help="Print the list, or the judgement with this ID, as JSON.")
+@json_option
 def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_json: bool) -> None:  # noqa: A002
     """List what was compared, the newest first, or show the comparison with this ID again.
 

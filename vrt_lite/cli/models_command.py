@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vrt_lite.cli import find_kept
-from vrt_lite.cli.options import print_json, print_text
+from vrt_lite.cli.options import PATH, json_option, print_json, print_text, quiet_option, stored_option
 from vrt_lite.conversion.type_names import PROJECTOR_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
@@ -31,8 +30,8 @@ _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 1
     type=click.Choice(PROJECTOR_TYPES),
     help="Of a checkpoint's vision tower. On a CPU q6_k takes less than half of f16's time. [default: f16]",
 )
-@click.option("--profile", metavar="FILE", type=click.Path(path_type=Path), help="Profile for it, not its own.")
-@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
+@click.option("--profile", metavar="FILE", type=PATH, help="Profile for it, not its own.")
+@quiet_option
 def pull(model: str, *, projector_type: str | None, profile: Path | None, quiet: bool) -> None:
     """Fetch a model from the Hugging Face hub.
 
@@ -49,9 +48,10 @@ def pull(model: str, *, projector_type: str | None, profile: Path | None, quiet:
     from vrt_lite.models import bundled_names  # noqa: PLC0415
     from vrt_lite.models.quants import total_memory  # noqa: PLC0415
     from vrt_lite.pulling import pull as pull_model  # noqa: PLC0415
-    from vrt_lite.show.transfer import open_transfer  # noqa: PLC0415
+    from vrt_lite.show.progress import CountedWork, Screen  # noqa: PLC0415
 
-    with open_transfer(quiet=quiet) as progress:
+    with Screen(quiet=quiet) as screen:
+        progress = CountedWork(screen)
         if model in bundled_names():
             progress.say(f"{model} comes with vrt-lite; there is nothing to pull.")
             return
@@ -65,7 +65,7 @@ def pull(model: str, *, projector_type: str | None, profile: Path | None, quiet:
 
 
 @click.command(epilog=STATUS)
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@json_option
 def models(*, as_json: bool) -> None:
     """Show what is here, what can be pulled by name, and how.
 
@@ -77,8 +77,10 @@ def models(*, as_json: bool) -> None:
     VERIFIED says whether this project has checked the model's verdicts.
     """
     from vrt_lite.model_list import list_models  # noqa: PLC0415
+    from vrt_lite.show.better_judge import keep_candidates  # noqa: PLC0415
 
     found = list_models()
+    keep_candidates(found)
     published = {entry.name: _find_accuracy(entry.name) for entry in found}
     if as_json:
         print_json([{**asdict(entry), "accuracy": [of.to_json() for of in published[entry.name]]} for entry in found])
@@ -148,7 +150,8 @@ def _row(entry: ListedModel, published: list[PublishedAccuracy]) -> tuple[str, .
 @click.command(epilog=_CACHE_STATUS)
 @click.option("--clear", is_flag=True, help="Delete the encoded frames and the measures.")
 @click.option("--clear-uploads", is_flag=True, help="Delete the clips that were sent to vrt-lite serve.")
-def cache(*, clear: bool, clear_uploads: bool) -> None:
+@stored_option("cache-mb", hidden=True)
+def cache(*, clear: bool, clear_uploads: bool, cache_mb: int | None) -> None:
     """Show or delete what is kept on disk.
 
     That is encoded frames, measures of clips, and uploads. Of encoded frames, beyond 2000 megabytes the least
@@ -161,8 +164,7 @@ def cache(*, clear: bool, clear_uploads: bool) -> None:
     from vrt_lite.measures import kept as measures  # noqa: PLC0415
     from vrt_lite.web.upload_folder import list_uploads  # noqa: PLC0415
 
-    kept = find_kept().get("cache-mb")
-    disk, folder = embeddings.users_disk(int(kept.value) if kept else None), embeddings.cache_folder()
+    disk, folder = embeddings.users_disk(cache_mb), embeddings.cache_folder()
     entries, size_bytes = embeddings.usage(folder)
     clips = len(list(measures.list_files(measures.measures_folder())))
     uploads = list_uploads(data_home() / "uploads")

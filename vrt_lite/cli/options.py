@@ -1,20 +1,24 @@
-"""The options that several commands have: the prompt, the model, and how it judges."""
+"""The options that several commands have: the prompt, the model and how it judges, a run, a report."""
 
 from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from vrt_lite.cli import KeptOption, find_sources, kept_in
 from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.settings import EFFORTS, Remote, choose_settings, read_dimension
+from vrt_lite.machine import MOST_SEQUENCES
+from vrt_lite.settings import MOST_JOBS, Remote, Settings, choose_settings, read_dimension
+from vrt_lite.stored_settings import KEYS, LOCAL
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -22,26 +26,21 @@ if TYPE_CHECKING:
     from vrt_lite.api import Judge
     from vrt_lite.models import ModelFiles
     from vrt_lite.profile import Profile
-    from vrt_lite.settings import RemoteKind, Settings
+    from vrt_lite.runs.store import Store
+    from vrt_lite.settings import EffortName, Source
+    from vrt_lite.show.progress import Screen
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
+_Option = Callable[[Any], Any]
 FILE: Final = click.Path(readable=False)
 """The type of an argument that may name a file: a shell completes it, and the command checks it."""
+PATH: Final = click.Path(path_type=Path)
 PRESETS = "model-card, videogen-reward, text2video-human or mj-bench-video"
-
-
-def auto_or_number(name: str) -> Callable[[str], object]:
-    """Return an option's type: a number that the key of that name allows, or "auto", which becomes None."""
-
-    def convert(value: str) -> object:
-        from vrt_lite.stored_settings import KEYS  # noqa: PLC0415 - rarely given
-
-        parsed = KEYS[name].parse(str(value))
-        if parsed is None:
-            raise click.BadParameter(f"{value!r} is not allowed; give {KEYS[name].allowed}.")
-        return None if parsed == "auto" else parsed
-
-    return convert
+_SOURCES: Final[dict[ParameterSource | None, Source]] = {
+    ParameterSource.COMMANDLINE: "option",
+    ParameterSource.ENVIRONMENT: "environment",
+    ParameterSource.DEFAULT_MAP: "file",
+}
 
 
 def complete_models(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -51,11 +50,27 @@ def complete_models(ctx: click.Context, parameter: click.Parameter, begun: str) 
     return list_models(begun)
 
 
-_kept_option = functools.partial(click.option, cls=KeptOption)
-_PROMPT = (
-    click.option("-p", "--prompt", metavar="TEXT", help="The text the clips were made from."),
-    click.option("--prompt-file", metavar="FILE", type=click.Path(path_type=Path), help="Read the prompt from a file."),
-)
+def stored_option(name: str, *names: str, **more: Any) -> _Option:
+    """Make the option of a key of `KEYS`: a variable and the settings file may set it too."""
+    key = KEYS[name]
+    names = names or (f"--{name}",)
+    more = {"type": key, **more}
+    return click.option(*names, envvar=key.variable, help=f"{key.about} [default: {key.default}]", **more)
+
+
+def find_source(parameter: str) -> Source | None:
+    """Return where the value of a parameter of the running command comes from; None for a default."""
+    return _SOURCES.get(click.get_current_context().get_parameter_source(parameter))
+
+
+def find_sources() -> dict[str, Source | None]:
+    """Return where the values of the running command's parameters come from that can be kept."""
+    return {p.name: find_source(p.name) for p in click.get_current_context().command.params if p.envvar}
+
+
+def _add_options(*options: _Option) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds options, which a help lists in this order."""
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
 def _read_profile(path: str) -> Profile:
@@ -64,45 +79,41 @@ def _read_profile(path: str) -> Profile:
     return load_profile(Path(path))
 
 
-_SIZES = (
+model_argument = click.argument(
+    "model",
+    metavar="[MODEL]",
+    required=False,
+    type=KEYS["model"],
+    envvar=KEYS["model"].variable,
+    shell_complete=complete_models,
+)
+projector_option = click.option("--projector", metavar="FILE", type=PATH, help="The projector (mmproj) GGUF.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Only the result, and errors.")
+store_option = click.option("--store", metavar="FILE", type=PATH, help="The store of runs. [default: the user's]")
+jobs_option = stored_option("jobs")
+size_options = _add_options(
     click.option(
         "--profile",
         metavar="FILE",
         type=_read_profile,
         help="How to talk to the model, in place of its own profile; see: vrt-lite profile",
     ),
-    _kept_option(
-        "--effort",
-        metavar="NAME",
-        type=click.Choice(list(EFFORTS)),
-        default="full",
-        help="quick, balanced or full: fewer pixels, rounds and words take less time. [default: full]",
-    ),
-    _kept_option("--workspace", metavar="N", type=int, help="How many frames of a video the judge can request."),
-    _kept_option("--first-frames", metavar="N", type=int, help="How many frames of a video are shown first."),
-    _kept_option("--window", metavar="P", type=int, help="How many rounds requested frames stay visible."),
-    _kept_option("--rounds", metavar="N", type=int, help="At most this many rounds."),
-    _kept_option("--max-pixels", metavar="N", type=int, help="At most this many pixels a frame; 784 are one token."),
-    _kept_option("--tool-max-pixels", metavar="N", type=int, help="The same for requested frames."),
-    _kept_option("--ctx", metavar="AUTO|N", type=auto_or_number("ctx"), help="Context in tokens. [default: auto]"),
-    _kept_option(
-        "--gpu-layers", metavar="AUTO|N", type=auto_or_number("gpu-layers"), help="Layers on the GPU. [default: auto]"
-    ),
-    _kept_option(
-        "--kv-type",
-        type=click.Choice(["f16", "q8_0"]),
-        help="Type of the KV cache; q8_0 takes half the memory. [default: f16 if it fits]",
-    ),
+    stored_option("effort", metavar="NAME", default="full"),
+    *map(stored_option, ("workspace", "first-frames", "window", "rounds", "max-pixels", "tool-max-pixels")),
+    *map(stored_option, ("ctx", "gpu-layers", "kv-type")),
 )
-_JUDGING = (
-    _kept_option(
-        "-m",
-        "--model",
-        metavar="MODEL",
-        shell_complete=complete_models,
-        help="A bundled or pulled name, a folder, or a text GGUF. [default: vrt-tiny-2]",
+"""The options that decide how much memory judging takes."""
+page_options = _add_options(
+    click.option(
+        "--embed", is_flag=True, help="Put small copies of the clips into the report, so that it can be sent."
     ),
-    click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF."),
+    click.option("--open", "open_it", is_flag=True, help="Open the report in the browser."),
+)
+"""The options of a report's page: `embed` and `open_it`."""
+_JUDGE = _add_options(
+    stored_option("model", "-m", "--model", shell_complete=complete_models),
+    projector_option,
     click.option("--preset", metavar="NAME", help=f"Dimension wordings: {PRESETS}."),
     click.option(
         "--dimension",
@@ -111,10 +122,8 @@ _JUDGING = (
         multiple=True,
         help="Your own wording of TA, VQ or MQ. The judge reads NAME (KEY).",
     ),
-    *_SIZES,
-    _kept_option(
-        "--threads", metavar="AUTO|N", type=auto_or_number("threads"), help="Processor threads. [default: auto]"
-    ),
+    size_options,
+    stored_option("threads"),
     click.option(
         "--temperature", metavar="T", type=click.FloatRange(0, 10), default=0.0, help="0 is greedy. [default: 0]"
     ),
@@ -122,61 +131,170 @@ _JUDGING = (
     click.option(
         "--evidence", is_flag=True, help="Experimental: tell any judge in its prompt what was measured. [default: off]"
     ),
-    _kept_option(
-        "--cache/--no-cache", default=True, help="Keep encoded frames on disk for later runs. [default: cache]"
-    ),
-)
-_REMOTE = (
-    _kept_option(
-        "--backend", metavar="URL", help="Judge on an OpenAI-compatible server: http://HOST:8000/v1. [default: local]"
-    ),
-    _kept_option("--served-model", metavar="NAME", help="The model's name there. [default: the only one it serves]"),
-    _kept_option(
-        "--backend-kind",
-        metavar="KIND",
-        type=click.Choice(["auto", "vllm", "sglang", "llama"]),
-        default="auto",
-        help="The kind of server: auto, vllm, sglang or llama. [default: auto]",
-    ),
+    stored_option("cache", "--cache/--no-cache", type=None, default=True),
+    stored_option("cache-mb", hidden=True),
+    stored_option("backend", metavar="URL"),
+    stored_option("served-model", metavar="NAME"),
+    stored_option("backend-kind", metavar="KIND", default="auto"),
 )
 
 
-_PAGE = (
-    click.option(
-        "--embed", is_flag=True, help="Put small copies of the clips into the report, so that it can be sent."
-    ),
-    click.option("--open", "open_it", is_flag=True, help="Open the report in the browser."),
-)
+@dataclass(frozen=True, slots=True)
+class ChosenJudge:
+    """The judge that the options of a command choose: which model, where it runs, and how it judges."""
 
+    model: str | None
+    projector: Path | None
+    backend: Remote | None
+    settings: Settings
 
-def prompt_options(command: _Command) -> _Command:
-    """Add the two ways to give a prompt; `read_prompt` reads them."""
-    return _add_options(command, _PROMPT)
+    def open(
+        self,
+        *,
+        verbose: bool = False,
+        quiet: bool = False,
+        process: bool | None = None,
+        digest: Callable[[Path], str] | None = None,
+        **options: Any,
+    ) -> Judge:
+        """Open it; `options` are those of `Judge`. `digest` finds files' digests.
 
+        With `process` it judges in a process of its own; by default a model that is not bundled does, as its start
+        takes little of the time. Unless `quiet`, prints which file was taken where there was a choice.
+        """
+        from vrt_lite.api import Judge  # noqa: PLC0415
+        from vrt_lite.disk import file_sha256  # noqa: PLC0415
+        from vrt_lite.models import bundled_names  # noqa: PLC0415
+        from vrt_lite.shortage import limit_heaps, multiply_in_one_thread  # noqa: PLC0415
 
-def size_options(command: _Command) -> _Command:
-    """Add the options that decide how much memory judging takes."""
-    return _add_options(command, _SIZES)
+        limit_heaps()
+        multiply_in_one_thread()
+        if process is None:
+            process = self.backend is None and self.model not in (None, *bundled_names())
+        options |= {"projector": self.projector, "backend": self.backend, "settings": self.settings}
+        try:
+            judge = Judge(self.model, verbose=verbose, process=process, digest=digest or file_sha256, **options)
+        except ModelError as error:
+            if self.settings.sources.get("model") not in ("environment", "file"):
+                raise
+            raise ModelError(f"{error}. Without --model, {self.model!r} is set. See: vrt-lite config") from error
+        if judge.files and not quiet:
+            print_chosen_file(judge.files)
+        return judge
+
+    def choose_jobs(self, jobs: int | None) -> int:
+        """Return how many jobs to use: by default what `tune` found for the model here, 1 if there is nothing.
+
+        UsageError for more than the judge can use.
+        """
+        if jobs is None:
+            from vrt_lite.tuning import find_tuning  # noqa: PLC0415
+
+            tuning = None if self.backend else find_tuning(self.model, self.projector)
+            return tuning.jobs if tuning else 1
+        if jobs > MOST_SEQUENCES and self.backend is None and find_source("jobs") == "option":
+            raise UsageError(
+                f"--jobs {jobs} is too many: on this machine at most {MOST_SEQUENCES} pairs are judged at once, and "
+                f"{MOST_JOBS} on a server (--backend URL)."
+            )
+        return jobs if self.backend else min(jobs, MOST_SEQUENCES)
 
 
 def judge_options(command: _Command) -> _Command:
-    """Add the options that name a model, where it runs, and how it judges.
-
-    The command gets `model`, `projector` and `backend` (a `Remote`, or None) for `open_judge`; `read_settings` reads
-    the rest.
-    """
+    """Add the options that choose a judge. The command gets them as `judge`, a `ChosenJudge`."""
 
     @functools.wraps(command)
-    def call(*given: Any, backend: str | None, served_model: str | None, backend_kind: Any, **options: Any) -> None:
-        command(*given, backend=_read_remote(backend, served_model, backend_kind), **options)
+    def call(
+        *given: Any,
+        model: str | None,
+        projector: Path | None,
+        backend: str | None,
+        served_model: str | None,
+        backend_kind: Any,
+        **options: Any,
+    ) -> None:
+        remote = None
+        if backend not in (None, LOCAL):
+            remote = Remote(backend, served_model=served_model, kind=backend_kind)
+        elif "option" in map(find_source, ("served_model", "backend_kind")):
+            raise UsageError("--served-model and --backend-kind are about a server: give its --backend URL as well.")
+        settings = take_settings(options, remote)
+        command(*given, judge=ChosenJudge(model, projector, remote, settings), **options)
 
-    with_remote: Any = call
-    return _add_options(with_remote, (*_JUDGING, *_REMOTE))
+    with_judge: Any = call
+    return _JUDGE(with_judge)
 
 
-def page_options(command: _Command) -> _Command:
-    """Add the options of a report's page: `embed` and `open_it`."""
-    return _add_options(command, _PAGE)
+def take_settings(options: dict[str, Any], backend: Remote | None = None) -> Settings:
+    """Take the settings out of a command's options. UsageError for bad values."""
+    if "dimensions" in options:
+        options["dimensions"] = dict(map(read_dimension, options["dimensions"]))
+    values = {field.name: options.pop(field.name) for field in fields(Settings) if field.name in options}
+    return choose_settings(values, find_sources(), remote=backend is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRun:
+    """What the options of a command say of its run: the judge, pairs at once, name and store, and what is printed."""
+
+    judge: ChosenJudge
+    jobs: int
+    name: str | None
+    store: Path | None
+    as_json: bool
+    quiet: bool
+    verbose: int
+
+    def open_judge(self, store: Store) -> Judge:
+        """Open the judge in a process of its own. The store remembers files' digests."""
+        told = {"verbose": self.verbose > 1, "quiet": self.quiet}
+        return self.judge.open(process=True, jobs=self.jobs, digest=store.digest, **told)
+
+    def open_screen(self, *, quiet: bool = False) -> Screen:
+        """Open a screen for the progress."""
+        from vrt_lite.show.progress import Screen  # noqa: PLC0415
+
+        return Screen(quiet=self.quiet or quiet, live=self.verbose < 2)
+
+
+def run_options(command: _Command) -> _Command:
+    """Add the options of a judge and of a run. The command gets them as `run`, a `ChosenRun`."""
+
+    @functools.wraps(command)
+    def call(*given: Any, judge: ChosenJudge, jobs: int | None, **options: Any) -> None:
+        own = {name: options.pop(name) for name in ("name", "store", "as_json", "quiet", "verbose")}
+        command(*given, run=ChosenRun(judge, judge.choose_jobs(jobs), **own), **options)
+
+    with_run: Any = call
+    more = _add_options(
+        jobs_option,
+        click.option("--name", metavar="NAME", help="The run's name. [default: the same for the same call]"),
+        store_option,
+        json_option,
+        quiet_option,
+        click.option("-v", "--verbose", count=True, help="-v prints all notes, -vv the engine's log."),
+    )
+    return judge_options(more(with_run))
+
+
+def prompt_options(command: _Command) -> _Command:
+    """Add the two ways to give a prompt. The command gets `prompt`, empty without one."""
+
+    @functools.wraps(command)
+    def call(*given: Any, prompt: str | None, prompt_file: Path | None, **options: Any) -> None:
+        if prompt_file:
+            if prompt is not None:
+                raise UsageError("Give --prompt or --prompt-file, not both.")
+            from vrt_lite.cli.prompt_file import read_prompt_file  # noqa: PLC0415 - rarely given
+
+            prompt = read_prompt_file(prompt_file)
+        command(*given, prompt=prompt or "", **options)
+
+    with_prompt: Any = call
+    return _add_options(
+        click.option("-p", "--prompt", metavar="TEXT", help="The text the clips were made from."),
+        click.option("--prompt-file", metavar="FILE", type=PATH, help="Read the prompt from a file."),
+    )(with_prompt)
 
 
 def report_options(command: _Command) -> _Command:
@@ -184,62 +302,31 @@ def report_options(command: _Command) -> _Command:
 
     @functools.wraps(command)
     def call(*given: Any, report: Path | None, embed: bool, open_it: bool, **options: Any) -> None:
+        wanted = None
         if report or embed or open_it:
             from vrt_lite.cli.report_writing import want_report  # noqa: PLC0415
 
-            options["report"] = want_report(report, embed=embed, open_it=open_it)
-        command(*given, **{"report": None, **options})
+            wanted = want_report(report, embed=embed, open_it=open_it)
+        command(*given, report=wanted, **options)
 
     with_report: Any = call
-    path = click.Path(path_type=Path)
-    option = click.option("--report", metavar="FILE.html", type=path, help="Write a report: one HTML file.")
+    option = click.option("--report", metavar="FILE.html", type=PATH, help="Write a report: one HTML file.")
     return option(page_options(with_report))
 
 
-def _add_options(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
-    for option in reversed(options):
-        command = option(command)
-    return command
+def open_existing_store(path: Path | None) -> Store:
+    """Open the store, the user's own without a path. UsageError if a path is given and nothing is there."""
+    from vrt_lite.runs.store import Store  # noqa: PLC0415
+
+    if path is not None and not os.path.lexists(path):
+        raise UsageError(f"There is no store {path}. Give the --store that rank or eval was given.")
+    return Store(path)
 
 
-def open_judge(
-    model: str | None,
-    projector: Path | None,
-    backend: Remote | None,
-    settings: Settings,
-    *,
-    verbose: bool,
-    digest: Callable[[Path], str] | None = None,
-    quiet: bool = False,
-    measures: bool = True,
-    jobs: int = 1,
-    process: bool | None = None,
-) -> Judge:
-    """Open the judge that the options name, on this machine or on a server. `digest` finds files' digests.
-
-    With `process` it judges in a process of its own; by default a model that is not bundled does, as its start takes
-    little of the time. With `measures` clips are measured too. Unless `quiet`, prints which file was taken where there
-    was a choice.
-    """
-    from vrt_lite.api import Judge  # noqa: PLC0415
-    from vrt_lite.disk import file_sha256  # noqa: PLC0415
-    from vrt_lite.models import bundled_names  # noqa: PLC0415
-    from vrt_lite.shortage import multiply_in_one_thread  # noqa: PLC0415
-
-    multiply_in_one_thread()
-    if process is None:
-        process = backend is None and model not in (None, *bundled_names())
-    digest = digest or file_sha256
-    options: dict[str, Any] = {"backend": backend, "digest": digest, "measures": measures, "jobs": jobs}
-    try:
-        judge = Judge(model, projector=projector, settings=settings, verbose=verbose, process=process, **options)
-    except ModelError as error:
-        if settings.sources.get("model") not in ("environment", "file"):
-            raise
-        raise ModelError(f"{error}. Without --model, {model!r} is set. See: vrt-lite config") from error
-    if judge.files and not quiet:
-        print_chosen_file(judge.files)
-    return judge
+def print_effort(effort: EffortName) -> None:
+    """Print what a run was judged with, unless it is the model's own."""
+    if effort != "full":
+        click.echo(f"judged with effort {effort}, not with the model's own pixels, rounds and length of replies")
 
 
 def print_chosen_file(files: ModelFiles) -> None:
@@ -260,36 +347,6 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
-def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
-    """Return the prompt from either option; empty without one."""
-    if prompt_file is None:
-        return prompt or ""
-    if prompt is not None:
-        raise UsageError("Give --prompt or --prompt-file, not both.")
-    from vrt_lite.cli.prompt_file import read_prompt_file  # noqa: PLC0415 - rarely given
-
-    return read_prompt_file(prompt_file)
-
-
-def read_settings(options: dict[str, Any], backend: Remote | None = None) -> Settings:
-    """Read the options of `judge_options` or `size_options`, and `both_orders` if a command has it.
-
-    UsageError for bad values.
-    """
-    dimensions = dict(read_dimension(text) for text in options.get("dimensions", ()))
-    kept = kept_in(click.get_current_context()).get("cache-mb")
-    values = {**options, "dimensions": dimensions, "cache_mb": kept and kept.value}
-    return choose_settings(values, find_sources(), remote=backend is not None)
-
-
-def _read_remote(url: str | None, served_model: str | None, kind: RemoteKind) -> Remote | None:
-    if url not in (None, "local"):
-        return Remote(url, served_model=served_model, kind=kind)
-    if "option" in map(find_sources().get, ("served_model", "backend_kind")):
-        raise UsageError("--served-model and --backend-kind are about a server: give its --backend URL as well.")
-    return None
-
-
 def _read_fps(value: str) -> str:
     if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", value) or not 0 < float(value) <= 1000:
         raise click.BadParameter(f"{value!r} is no frame rate: give a number above 0, at most 1000.")
@@ -303,3 +360,11 @@ fps_option = click.option(
     help="Frames a second of numbered pictures, as in frames/%04d.png. [default: 24]",
 )
 """The command calls `clip_files.add_rate` with its value."""
+clip_options = _add_options(
+    click.argument("clips", metavar="CLIPS...", nargs=-1, required=True, type=FILE),
+    prompt_options,
+    run_options,
+    fps_option,
+    click.option("-r", "--recursive", is_flag=True, help="Take the videos of folders in folders too."),
+)
+"""The options of commands that judge many clips."""

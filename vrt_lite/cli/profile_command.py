@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from vrt_lite.cli import KeptArgument
-from vrt_lite.cli.options import FILE, complete_models, print_text, read_settings, size_options
+from vrt_lite.cli.options import FILE, model_argument, print_text, size_options, take_settings
 from vrt_lite.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -61,13 +60,13 @@ def profile() -> None:
 
 
 @profile.command(epilog=STATUS)
-@click.argument("model", metavar="[MODEL]", required=False, cls=KeptArgument, shell_complete=complete_models)
+@model_argument
 @size_options
 def show(model: str | None, **options: Any) -> None:
     """Print the profile in force for MODEL, the default judge if it is left out, with these options, as TOML."""
     from vrt_lite.models import BUNDLED, profile_of  # noqa: PLC0415
 
-    used = read_settings(options).applied_to(profile_of(model or BUNDLED))
+    used = take_settings(options).applied_to(profile_of(model or BUNDLED))
     click.echo(_write(used), nl=False)
 
 

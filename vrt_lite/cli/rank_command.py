@@ -7,33 +7,29 @@ import functools
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from vrt_lite.cli.options import (
-    FILE,
-    fps_option,
-    judge_options,
+    PATH,
+    ChosenJudge,
+    ChosenRun,
+    clip_options,
+    print_effort,
     print_json,
     print_text,
-    prompt_options,
-    read_prompt,
-    read_settings,
     report_options,
 )
-from vrt_lite.cli.run_options import choose_jobs, jobs_option, open_run_judge, print_effort, store_option
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError, WorkerEndedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from vrt_lite.api import Judge
     from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.ranking.clip_groups import RankedClip
     from vrt_lite.ranking.rank import Ranking
-    from vrt_lite.settings import EffortName, Remote, Settings
-    from vrt_lite.show.progress import RankingView
+    from vrt_lite.show.run_views import RankingView
 
 STATUS = """With --watch a new clip is judged when it is whole: a file that is still being written is waited for, and
 deleted clips leave the ranking. Ctrl-C, or a spent --budget, ends it with the leaderboard and status 0.
@@ -44,11 +40,7 @@ memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interru
 
 
 @click.command(epilog=STATUS)
-@click.argument("clips", metavar="CLIPS...", nargs=-1, required=True, type=FILE)
-@prompt_options
-@judge_options
-@fps_option
-@click.option("-r", "--recursive", is_flag=True, help="Take the videos of folders in folders too.")
+@clip_options
 @click.option("--watch", is_flag=True, help="Rank folders: judge new clips as they come, until Ctrl-C.")
 @click.option(
     "--orders",
@@ -68,24 +60,15 @@ memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interru
 @click.option("--exclude-flagged", is_flag=True, help="Leave out clips with a measured fault, such as stutter.")
 @click.option("--top", metavar="K", type=click.IntRange(1), help="Name the K best clips of each group.")
 @click.option("--then", metavar="NAME", help="Let this judge rank the best (--top, else 3) again, in both orders.")
-@click.option("--copy-to", metavar="DIR", type=click.Path(path_type=Path), help="Copy the best there, numbered.")
+@click.option("--copy-to", metavar="DIR", type=PATH, help="Copy the best there, numbered.")
 @report_options
-@jobs_option
-@click.option("--name", metavar="NAME", help="The run's name. [default: made from clips, prompts and judge]")
-@store_option
-@click.option("--json", "as_json", is_flag=True, help="Print the ranking as JSON.")
-@click.option("-q", "--quiet", is_flag=True, help="Only the leaderboard.")
-@click.option("-v", "--verbose", count=True, help="-vv shows the engine's log.")
 def rank(
     clips: tuple[str, ...],
     *,
-    prompt: str | None,
-    prompt_file: Path | None,
-    model: str | None,
-    projector: Path | None,
-    backend: Remote | None,
+    prompt: str,
     fps: str | None,
     recursive: bool,
+    run: ChosenRun,
     watch: bool,
     orders: str,
     budget: int | None,
@@ -95,13 +78,6 @@ def rank(
     then: str | None,
     copy_to: Path | None,
     report: WantedReport | None,
-    jobs: int | None,
-    name: str | None,
-    store: Path | None,
-    as_json: bool,
-    quiet: bool,
-    verbose: int,
-    **options: Any,
 ) -> None:
     """Rank CLIPS made from one prompt, by comparing pairs of them.
 
@@ -117,56 +93,43 @@ def rank(
     pair) that tells most is next, until the order is certain. Every judgement is kept when it is made: after an
     interruption the same command goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    jobs = choose_jobs(jobs, model, projector, backend)
-    settings = read_settings(options, backend)
     rank_them, view_of = (_choose_watching if watch else _choose_ranking)(
-        clips, read_prompt(prompt, prompt_file), fps=fps, copy_to=copy_to, quiet=quiet, recursive=recursive
+        clips, prompt, fps=fps, copy_to=copy_to, quiet=run.quiet, recursive=recursive
     )
     from vrt_lite.ranking.rank_run import Effort  # noqa: PLC0415
-    from vrt_lite.show.progress import open_screen  # noqa: PLC0415
 
     effort = Effort(both_orders=orders == "both", budget=budget, confidence=stop_at, exclude_flagged=exclude_flagged)
-    rank_them = functools.partial(rank_them, effort=effort, name=name)
-    view = view_of(open_screen(quiet=quiet or as_json, live=verbose < 2))
-    opening = functools.partial(open_run_judge, model, projector, backend, settings, log=verbose > 1, quiet=quiet)
-    ranking = _judge_and_rank(rank_them, opening, store, view, jobs)
+    ranking = _judge_and_rank(functools.partial(rank_them, effort=effort), run, view_of)
     if then:
-        ranking = _rank_again(ranking, then, top or 3, settings, store, as_json=as_json, quiet=quiet)
-    _finish(ranking, settings.effort, report, store, top=top, copy_to=copy_to, as_json=as_json, quiet=quiet)
+        ranking = _rank_again(ranking, then, top or 3, run)
+    _show(ranking, run, top=top, copy_to=copy_to)
+    _finish(ranking, run, report)
 
 
-def _judge_and_rank(
-    rank_them: Callable[..., Ranking],
-    opening: Callable[..., Judge],
-    store: Path | None,
-    view: RankingView,
-    jobs: int,
-) -> Ranking:
-    """Rank with the judge that `opening` opens."""
+def _judge_and_rank(rank_them: Callable[..., Ranking], run: ChosenRun, view_of: type[RankingView]) -> Ranking:
+    """Rank with the judge of a run."""
     from vrt_lite.runs.store import Store  # noqa: PLC0415
 
-    with _saying_what_is_kept(view), Store(store) as kept, opening(kept, jobs=jobs) as judge, view:
+    view = view_of(run.open_screen(quiet=run.as_json))
+    with _saying_what_is_kept(view), Store(run.store) as store, run.open_judge(store) as judge, view:
         judge.connect(view.observe)
-        return rank_them(store=kept, judge=judge, watcher=view, jobs=jobs)
+        return rank_them(store=store, judge=judge, watcher=view, name=run.name, jobs=run.jobs)
 
 
-def _rank_again(
-    before: Ranking, model: str, top: int, settings: Settings, store: Path | None, *, as_json: bool, quiet: bool
-) -> Ranking:
+def _rank_again(before: Ranking, model: str, top: int, run: ChosenRun) -> Ranking:
     """Rank the best clips again, by another judge on this machine and in both orders. Prints the first ranking."""
     from vrt_lite.ranking.entries import Group  # noqa: PLC0415
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
     from vrt_lite.ranking.winners import best_clips  # noqa: PLC0415
-    from vrt_lite.show.progress import RankingView, open_screen  # noqa: PLC0415
+    from vrt_lite.show.run_views import RankingView  # noqa: PLC0415
 
-    if not as_json:
-        _show(before, settings.effort, top=None, copy_to=None, as_json=False)
+    if not run.as_json:
+        _show(before, run, top=None, copy_to=None)
     best = [(ladder, best_clips(ladder, top)) for ladder in before.ladders]
     groups = [Group(ladder.group, ladder.prompt, tuple(clip.path for clip in clips)) for ladder, clips in best]
-    view, jobs = RankingView(open_screen(quiet=quiet or as_json)), choose_jobs(None, model, None, None)
-    opening = functools.partial(open_run_judge, model, None, None, settings, log=False, quiet=quiet)
-    again = _judge_and_rank(functools.partial(rank_clips, groups), opening, store, view, jobs)
-    return replace(again, before=before)
+    judge = ChosenJudge(model, None, None, run.judge.settings)
+    second = replace(run, judge=judge, jobs=judge.choose_jobs(None), name=None)
+    return replace(_judge_and_rank(functools.partial(rank_clips, groups), second, RankingView), before=before)
 
 
 @contextlib.contextmanager
@@ -186,7 +149,7 @@ def _choose_ranking(
     """Read what to rank. Returns what ranks it, and its view. Unless `quiet`, prints what folders hold beside clips."""
     from vrt_lite.ranking.entries import read_entries  # noqa: PLC0415
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
-    from vrt_lite.show.progress import RankingView  # noqa: PLC0415
+    from vrt_lite.show.run_views import RankingView  # noqa: PLC0415
 
     groups = read_entries(clips, prompt=prompt, fps=fps, recursive=recursive)
     _check_inputs([group.prompt for group in groups], copy_to)
@@ -201,7 +164,7 @@ def _choose_watching(
     """Return what ranks the clips of folders as they come, and its view."""
     from vrt_lite.ranking.folder_watch import FolderWatch  # noqa: PLC0415
     from vrt_lite.ranking.watch import watch_folders  # noqa: PLC0415
-    from vrt_lite.show.watching import FolderView  # noqa: PLC0415
+    from vrt_lite.show.run_views import FolderView  # noqa: PLC0415
 
     if recursive:
         raise UsageError("--watch looks at the folders that are named: leave out --recursive, or name each.")
@@ -223,22 +186,30 @@ def _check_inputs(prompts: Sequence[str], copy_to: Path | None) -> None:
         check_folder(copy_to)
 
 
-def _show(ranking: Ranking, effort: EffortName, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
+def _show(ranking: Ranking, run: ChosenRun, *, top: int | None, copy_to: Path | None) -> None:
     """Print the ranking and copy the winners."""
     from vrt_lite.ranking.winners import best_clips, copy_winners  # noqa: PLC0415
     from vrt_lite.show.leaderboard import show_conclusions, show_ladders, show_winners  # noqa: PLC0415
 
+    effort = run.judge.settings.effort
     chosen = [(ladder.group, best_clips(ladder, top or 1)) for ladder in ranking.ladders if top or copy_to]
-    if as_json:
+    if run.as_json:
         named = [{"group": group, "clips": [str(clip.path) for clip in clips]} for group, clips in chosen]
         copies = [str(path) for path in copy_winners(chosen, copy_to)] if copy_to else []
         print_json({**ranking.to_json(), "effort": effort, "winners": named, "copies": copies})
-    else:
-        show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, judge=ranking.judge, scope=ranking.scope)
-        print_effort(effort)
-        _warn_of_flagged(chosen, copied=copy_to is not None)
-        show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
-        show_conclusions(ranking.ladders)
+        return
+    show_ladders(
+        ranking.ladders,
+        ranking.left_out,
+        run=ranking.run,
+        judge=ranking.judge,
+        scope=ranking.scope,
+        verbose=run.verbose > 0,
+    )
+    print_effort(effort)
+    _warn_of_flagged(chosen, copied=copy_to is not None)
+    show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
+    show_conclusions(ranking.ladders)
 
 
 def _warn_of_flagged(chosen: Sequence[tuple[str, Sequence[RankedClip]]], *, copied: bool) -> None:
@@ -253,38 +224,22 @@ def _warn_of_flagged(chosen: Sequence[tuple[str, Sequence[RankedClip]]], *, copi
         )
 
 
-def _finish(
-    ranking: Ranking,
-    effort: EffortName,
-    report: WantedReport | None,
-    store: Path | None,
-    *,
-    top: int | None,
-    copy_to: Path | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Print the ranking, copy the winners and write the report.
-
-    Raise an error with its exit status if nothing is ranked, or clips were left out.
-    """
-    _show(ranking, effort, top=top, copy_to=copy_to, as_json=as_json)
+def _finish(ranking: Ranking, run: ChosenRun, report: WantedReport | None) -> None:
+    """Write the report. Raise an error with its exit status if nothing is ranked, or clips were left out."""
     if not any(ladder.standings for ladder in ranking.ladders):
         why = next((why for ladder in ranking.ladders for _, why in ladder.unranked), "nothing was judged.")
         raise NoVerdictError(f"No pair got a verdict, so nothing is ranked: {why}")
     if report:
         from vrt_lite.cli.report_writing import write_run_report  # noqa: PLC0415
 
-        write_run_report(report, ranking.run, store, quiet=quiet)
+        write_run_report(report, ranking.run, run.store, quiet=run.quiet)
+    retry = f"vrt-lite runs --retry {shlex.quote(ranking.run)}"
+    again = f"the rest is ranked. To try again: {retry}, and then the same command."
     if ranking.died:
         raise WorkerEndedError(
-            f"{ranking.died} judgement(s) are missing, as the engine died while it made them; the rest is ranked. To "
-            f"try again: vrt-lite runs --retry {shlex.quote(ranking.run)}, and then the same command."
+            f"{ranking.died} judgement(s) are missing, as the engine died while it made them; {again}"
         )
     if broken := sum(out.broken for out in ranking.left_out):
         raise ClipsError(f"{broken} clip(s) cannot be used and are left out, as listed; all others are ranked.")
     if ranking.unread:
-        raise ClipsError(
-            f"{ranking.unread} judgement(s) are missing, as a clip could not be read; the rest is ranked. To try "
-            f"again: vrt-lite runs --retry {shlex.quote(ranking.run)}, and then the same command."
-        )
+        raise ClipsError(f"{ranking.unread} judgement(s) are missing, as a clip could not be read; {again}")

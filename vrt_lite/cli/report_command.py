@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from vrt_lite.cli.options import page_options
+from vrt_lite.cli.options import PATH, open_existing_store, page_options, store_option
 from vrt_lite.cli.report_writing import WantedReport, check_target, write_wanted
-from vrt_lite.cli.run_options import open_existing_store, store_option
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
 
@@ -23,7 +22,7 @@ _LARGEST = 64 * 2**20
     "-o",
     "--output",
     metavar="FILE.html",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Where to. [default: the run's, or the file's, name with .html]",
 )
 @page_options

@@ -78,15 +78,12 @@ def write_wanted(
 ) -> None:
     """Write the report, open it if that is wanted, and say so unless `quiet`."""
     from vrt_lite.show.pages import ClipCopies, write_report  # noqa: PLC0415
-    from vrt_lite.show.wrapping import print_wrapped, rewrite_line  # noqa: PLC0415
+    from vrt_lite.show.progress import Screen, Status  # noqa: PLC0415
+    from vrt_lite.show.wrapping import print_wrapped  # noqa: PLC0415
 
-    def say(line: str) -> None:
-        rewrite_line("" if quiet else line, sys.stderr)
-
-    try:
-        write_report(source, wanted.path, beside=beside, copies=ClipCopies(say) if wanted.embed else None)
-    finally:
-        say("")
+    with Screen(quiet=quiet or not wanted.embed) as screen:
+        copies = ClipCopies(lambda line: screen.show(Status(line))) if wanted.embed else None
+        write_report(source, wanted.path, beside=beside, copies=copies)
     if not quiet:
         size = wanted.path.stat().st_size / 2**20
         then = "" if wanted.open_it else ": open it in a browser"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from vrt_lite.cli.options import print_json, print_text
-from vrt_lite.cli.run_options import open_existing_store, store_option
+from vrt_lite.cli.options import PATH, json_option, open_existing_store, print_json, print_text, store_option
 from vrt_lite.disk import draft_of
 from vrt_lite.errors import UsageError
 
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 
 STATUS = "Exit status: 0 done, 2 usage, 7 the store is damaged, or cannot be read or written, 130 interrupted."
 HEADINGS = ("NAME", "KIND", "LAST USED", "JUDGED", "FAILED", "ABOUT")
-_LONGEST_SUBJECT = 68
-_LEAST_SUBJECT = 12
+_LONGEST = 68
 
 
 run_argument = click.argument("run", metavar="[RUN]", default="latest")
@@ -36,7 +34,7 @@ run_argument = click.argument("run", metavar="[RUN]", default="latest")
 @store_option
 @click.option("--rm", "remove", metavar="RUN", help="Delete a run, and the judgements that no other run has.")
 @click.option("--retry", metavar="RUN", help="Forget a run's failures, so that they are judged again.")
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@json_option
 def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: bool) -> None:
     """List the runs of rank, eval and serve.
 
@@ -63,8 +61,9 @@ def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: 
 @click.command(epilog=STATUS)
 @run_argument
 @store_option
-@click.option("--json", "as_json", is_flag=True, help="Print the run and its results as JSON.")
-def show(run: str, *, store: Path | None, as_json: bool) -> None:
+@json_option
+@click.option("-v", "--verbose", is_flag=True, help="All notes below a leaderboard.")
+def show(run: str, *, store: Path | None, as_json: bool, verbose: bool) -> None:
     """Show the results of RUN: leaderboard, figures or comparisons.
 
     Judges nothing. RUN is a name (see: vrt-lite runs), the beginning of one, or latest, which is the default.
@@ -82,7 +81,8 @@ def show(run: str, *, store: Path | None, as_json: bool) -> None:
                 print_json({**_to_json(info), "ladders": [ladder.to_json() for ladder in ladders]})
             else:
                 about = read_rank_about(found)
-                show_ladders(ladders, about.left_out, run=found.name, judge=about.model, scope=about.scope)
+                told = functools.partial(show_ladders, judge=about.model, scope=about.scope, verbose=verbose)
+                told(ladders, about.left_out, run=found.name)
                 show_conclusions(ladders)
         elif found.kind == "compare":
             from vrt_lite.show.comparisons import list_comparisons, show_comparisons  # noqa: PLC0415
@@ -110,7 +110,7 @@ def show(run: str, *, store: Path | None, as_json: bool) -> None:
     "--output",
     metavar="FILE",
     required=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Where to: FILE.csv, FILE.jsonl, or - for stdout.",
 )
 @click.option("--format", "form", type=click.Choice(["csv", "jsonl"]), help="[default: by the file's ending]")
@@ -171,47 +171,34 @@ def _to_json(info: RunInfo) -> dict[str, Any]:
 
 
 def _show_runs(infos: Sequence[RunInfo]) -> None:
-    """Print a row for each run. On a terminal the last column is as long as there is room for, or left out."""
-    from vrt_lite.show.table import GAP, show_table  # noqa: PLC0415
+    """Print a row for each run."""
+    from vrt_lite.show.table import show_table  # noqa: PLC0415
 
-    on_terminal = sys.stdout.isatty()
     rows = [
-        (info.name, info.kind, format_time(info.updated, short=on_terminal), str(info.judgements), str(info.failures))
+        (info.name, info.kind, format_time(info.updated), str(info.judgements), str(info.failures), _about(info))
         for info in infos
     ]
-    room = _LONGEST_SUBJECT
-    if on_terminal:
-        widths = [max(map(len, column)) for column in zip(HEADINGS[:-1], *rows, strict=True)]
-        room = shutil.get_terminal_size().columns - sum(widths) - GAP * len(widths)
-    if room < _LEAST_SUBJECT:
-        show_table(HEADINGS[:-1], rows)
-    else:
-        show_table(HEADINGS, [(*row, _describe_subject(info, room)) for row, info in zip(rows, infos, strict=True)])
+    show_table(HEADINGS, rows)
 
 
-def _describe_subject(info: RunInfo, room: int) -> str:
-    """Return what a run is about, in `room` characters: its prompt or prompts, or its labelled set and judge."""
-    prompt, prompts = info.about.get("prompt"), info.about.get("prompts")
+def _about(info: RunInfo) -> str:
+    """Return what a run is about, not too long: its prompt or prompts, or its labelled set and judge."""
+    about = info.about
     if info.kind != "rank":
-        named = [str(info.about.get(key) or "") for key in ("title", "split", "model")]
-        return _shorten(", ".join(text for text in named if text), room)
-    texts = [prompt] if isinstance(prompt, str) else cast("list[Any]", prompts) if isinstance(prompts, list) else []
-    more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
-    return f"{_shorten(str(texts[0]), max(room - len(more), 1))}{more}" if texts else ""
+        return ", ".join(str(about[key]) for key in ("title", "split", "model") if about.get(key))
+    prompts = [*([about["prompt"]] if isinstance(about.get("prompt"), str) else about.get("prompts") or [])]
+    line = " ".join(str(prompts[0] if prompts else "").split())
+    more = f" (and {len(prompts) - 1} more)" if len(prompts) > 1 else ""
+    room = _LONGEST - len(more)
+    return f"{line if len(line) <= room else f'{line[: room - 1].rstrip()}…'}{more}"
 
 
-def _shorten(text: str, room: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= room else f"{line[: room - 1].rstrip()}…"
-
-
-def format_time(seconds: float, *, whole: bool = False, short: bool = False) -> str:
-    """Format a local time: to the minute, if `short` without this year, or whole, as ISO 8601 with the offset."""
+def format_time(seconds: float, *, whole: bool = False) -> str:
+    """Format a local time: to the minute, or whole, as ISO 8601 with the offset."""
     from datetime import datetime  # noqa: PLC0415
 
     moment = datetime.fromtimestamp(seconds).astimezone()
-    this_year = short and moment.year == datetime.now().astimezone().year
-    return moment.isoformat(timespec="seconds") if whole else f"{moment:{'' if this_year else '%Y-'}%m-%d %H:%M}"
+    return moment.isoformat(timespec="seconds") if whole else f"{moment:%Y-%m-%d %H:%M}"
 
 
 def _format_of(output: Path) -> Format:

@@ -2,63 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from vrt_lite.cli.options import (
-    FILE,
-    fps_option,
-    judge_options,
-    print_json,
-    print_text,
-    prompt_options,
-    read_prompt,
-    read_settings,
-)
-from vrt_lite.cli.run_options import choose_jobs, jobs_option, open_run_judge, store_option
+from vrt_lite.cli.options import ChosenRun, clip_options, print_json, print_text
 from vrt_lite.errors import ClipsError, UsageError
 
 if TYPE_CHECKING:
     from vrt_lite.ranking.rank import Ranking
-    from vrt_lite.settings import Remote
 
 STATUS = """Exit status: 0 all clips are scored, 2 usage, 3 some clip cannot be used or has no score (the rest is
 listed). 4 model missing, corrupt or mismatched, 5 out of memory, 7 the store cannot be used, 130 interrupted."""
 
 
 @click.command(epilog=STATUS)
-@click.argument("clips", metavar="CLIPS...", nargs=-1, required=True, type=FILE)
-@prompt_options
-@judge_options
-@fps_option
-@click.option("-r", "--recursive", is_flag=True, help="Take the videos of folders in folders too.")
-@jobs_option
-@click.option("--name", metavar="NAME", help="The run's name. [default: made from clips, prompts and judge]")
-@store_option
+@clip_options
 @click.option("--csv", "as_csv", is_flag=True, help="Print the scores as CSV.")
-@click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")
-@click.option("-q", "--quiet", is_flag=True, help="Only the scores.")
-@click.option("-v", "--verbose", count=True, help="-vv shows the engine's log.")
 def score(
-    clips: tuple[str, ...],
-    *,
-    prompt: str | None,
-    prompt_file: Path | None,
-    model: str | None,
-    projector: Path | None,
-    backend: Remote | None,
-    fps: str | None,
-    recursive: bool,
-    jobs: int | None,
-    name: str | None,
-    store: Path | None,
-    as_csv: bool,
-    as_json: bool,
-    quiet: bool,
-    verbose: int,
-    **options: Any,
+    clips: tuple[str, ...], *, prompt: str, fps: str | None, recursive: bool, run: ChosenRun, as_csv: bool
 ) -> None:
     """Score CLIPS, each by itself, with a judge that does so.
 
@@ -73,22 +35,16 @@ def score(
     from vrt_lite.ranking.entries import read_entries  # noqa: PLC0415
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
-    from vrt_lite.show.progress import RankingView, open_screen  # noqa: PLC0415
+    from vrt_lite.show.run_views import RankingView  # noqa: PLC0415
 
-    jobs = choose_jobs(jobs, model, projector, backend)
-    settings = read_settings(options, backend)
-    groups = read_entries(clips, prompt=read_prompt(prompt, prompt_file), fps=fps, recursive=recursive)
-    view = RankingView(open_screen(quiet=quiet or as_json or as_csv, live=verbose < 2))
-    with (
-        Store(store) as kept,
-        open_run_judge(model, projector, backend, settings, kept, log=verbose > 1, quiet=quiet, jobs=jobs) as judge,
-        view,
-    ):
+    groups = read_entries(clips, prompt=prompt, fps=fps, recursive=recursive)
+    view = RankingView(run.open_screen(quiet=run.as_json or as_csv))
+    with Store(run.store) as store, run.open_judge(store) as judge, view:
         judge.connect(view.observe)
         if not judge.pointwise:
             raise UsageError("This judge compares two clips and scores none by itself. Use: vrt-lite rank")
-        ranking = rank_clips(groups, store=kept, judge=judge, watcher=view, name=name, jobs=jobs)
-    _print(ranking, as_csv=as_csv, as_json=as_json)
+        ranking = rank_clips(groups, store=store, judge=judge, watcher=view, name=run.name, jobs=run.jobs)
+    _print(ranking, as_csv=as_csv, as_json=run.as_json)
 
 
 def _print(ranking: Ranking, *, as_csv: bool, as_json: bool) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import click
 
 from vrt_lite.advice import install_extra
-from vrt_lite.cli.options import judge_options, print_text, read_settings
-from vrt_lite.cli.run_options import choose_jobs, jobs_option, store_option
+from vrt_lite.cli.options import PATH, ChosenJudge, jobs_option, judge_options, print_text, store_option
 from vrt_lite.errors import UsageError
-from vrt_lite.settings import Remote
 
 STATUS = "Exit status: 2 usage, 4 model missing, corrupt or mismatched, 7 the store cannot be used, 130 interrupted."
 
@@ -39,7 +36,7 @@ STATUS = "Exit status: 2 usage, 4 model missing, corrupt or mismatched, 7 the st
     "folders",
     metavar="FOLDER",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Clips in this folder may be used and played; repeat it for more. Uploads always may.",
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in the browser.")
@@ -55,10 +52,7 @@ def serve(
     open_browser: bool,
     store: Path | None,
     jobs: int | None,
-    model: str | None,
-    projector: Path | None,
-    backend: Remote | None,
-    **options: Any,
+    judge: ChosenJudge,
 ) -> None:
     """Serve pages and an API to compare, rank and vote.
 
@@ -73,7 +67,6 @@ def serve(
     Behind a reverse proxy give the proxy's name: --host-name judge.example.org. The proxy must pass on the Host. The
     token is asked for there too. docs/serve.md has a proxy's settings.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    settings = read_settings(options | {"both_orders": False}, backend)
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"--allow {folder} is no folder.")
@@ -89,5 +82,5 @@ def serve(
         raise
     from vrt_lite.web.job_context import JudgeChoice  # noqa: PLC0415
 
-    choice = JudgeChoice(model, projector, backend, settings, choose_jobs(jobs, model, projector, backend))
+    choice = JudgeChoice(judge.model, judge.projector, judge.backend, judge.settings, judge.choose_jobs(jobs))
     run_server(ServeOptions(host, port, folders, store, choice, names, open_browser), say=print_text)

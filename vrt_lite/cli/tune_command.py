@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,8 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vrt_lite.cli import KeptArgument
-from vrt_lite.cli.options import complete_models, print_chosen_file, print_json, print_text
+from vrt_lite.cli.options import (
+    json_option,
+    model_argument,
+    print_chosen_file,
+    print_json,
+    print_text,
+    projector_option,
+)
 
 if TYPE_CHECKING:
     from vrt_lite.tuning import Tuning
@@ -23,8 +28,8 @@ _BUSY = 0.3
 
 
 @click.command(epilog=STATUS)
-@click.argument("model", metavar="[MODEL]", required=False, cls=KeptArgument, shell_complete=complete_models)
-@click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF.")
+@model_argument
+@projector_option
 @click.option(
     "--budget",
     metavar="SECONDS",
@@ -32,7 +37,7 @@ _BUSY = 0.3
     default=120.0,
     help="How long to measure, about. [default: 120]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what was measured as JSON.")
+@json_option
 @click.option("--forget", is_flag=True, help="Delete what an earlier run saved for this model here.")
 def tune(model: str | None, *, projector: Path | None, budget: float, as_json: bool, forget: bool) -> None:
     """Measure which engine settings are quickest for a model.
@@ -62,7 +67,7 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
             path.unlink(missing_ok=True)
         print_text(f"{files.name}: {'what was measured is deleted' if kept else 'nothing was kept'}")
         return
-    from vrt_lite.show.wrapping import rewrite_line  # noqa: PLC0415
+    from vrt_lite.show.progress import Screen, Status  # noqa: PLC0415
     from vrt_lite.tuning.tune import measure_with, read_cpu_load  # noqa: PLC0415
     from vrt_lite.tuning.tune import tune as find_quickest  # noqa: PLC0415
     from vrt_lite.worker import Worker  # noqa: PLC0415
@@ -72,15 +77,13 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     if (share := read_cpu_load()) > _BUSY:
         click.echo(f"this machine is {share:.0%} busy with other work: measure again when it is idle", err=True)
 
-    def show_progress(change: str) -> None:
-        rewrite_line(f"{files.name}: measuring {change}", sys.stderr)
+    with Screen() as screen, Worker() as worker:
 
-    try:
-        with Worker() as worker:
-            measure = measure_with(worker, files)
-            tuning, tried = find_quickest(files, measure, budget_seconds=budget, show_progress=show_progress)
-    finally:
-        rewrite_line("", sys.stderr)
+        def show_progress(change: str) -> None:
+            screen.show(Status(f"{files.name}: measuring {change}"))
+
+        measure = measure_with(worker, files)
+        tuning, tried = find_quickest(files, measure, budget_seconds=budget, show_progress=show_progress)
     with disk_errors():
         path = save_tuning(tuning, files, machine)
     if as_json:

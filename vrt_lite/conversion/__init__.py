@@ -8,22 +8,17 @@ as it arrives, `vrt-lite convert` and `convert export` those of a folder, `conve
 
 checkpoint.py         a folder's config, small files and list of tensors as checked plain values
 shards.py             a safetensors shard: its table, and rows of a tensor
-families.py           the kinds of checkpoints: each is a half for the text model and one for the vision tower
-text_tensors.py       the language model: which stored tensor becomes which GGUF tensor, and its fields
-qwen3_text.py         the same for Qwen3-VL
-vision_tensors.py     the same for the vision tower and its merger; qwen2_vision.py, qwen3_vision.py for other families
-tower_parts.py        what these towers have in common
+families.py           the kinds of checkpoints: families.toml says which stored tensor becomes which GGUF tensor
 tokenizer_fields.py   the vocabulary as GGUF fields
 torch_state.py        a checkpoint of torch.save: its table, read without running what it names
 reward_state.py       a reward model with heads, as VideoAlign's trainer leaves it
 lora.py               what a PEFT adapter adds to each tensor
 gguf_source.py        a GGUF that is not quantised, as a source; importance matrices
-gguf_writer.py        a file's header, tensors as blocks of rows in their storage types
+gguf_writer.py        a file: its header, its tensors as blocks of rows in their storage types
 engine_rows.py        the engine's own quantiser of rows
-quantization_types.py llama.cpp's type for each tensor of a quantised language model
-projector.py          a projector in a quantised type
+quantization.py       llama.cpp's type for each tensor of a quantised language model, and ours for a projector's
 pair_files.py         both files without their weights; from config.json alone, their tensors and sizes
-pair_plan.py          where each tensor goes, and the shard that it is in
+pair_plan.py          both files, and the shard that each tensor is in
 pair_writer.py        writes what is planned shard by shard, and goes on after a stop
 convert_folder.py     all of this for a checkpoint folder
 """

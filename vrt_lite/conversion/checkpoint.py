@@ -8,12 +8,12 @@ download and is not trusted: sizes are limited before anything is read, and ever
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from vrt_lite.conversion.shards import Correction, canonical
+from vrt_lite.conversion.shards import Correction, canonical, reading
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError
 
@@ -83,36 +83,29 @@ class Checkpoint:
     corrections: Mapping[str, Correction] = field(default_factory=dict[str, Correction])
 
 
-def read_checkpoint(
-    folder: Path, expected: Callable[[Section], Mapping[str, tuple[int, ...]]], *, name: str | None = None
-) -> Checkpoint:
-    """Read the small files; `name` for a folder whose own is none, as in the hub's cache.
+def read_checkpoint(folder: Path, name: str, config: Section, needed: Collection[str]) -> Checkpoint:
+    """Read the other small files of a folder whose config.json needs these tensors.
 
-    The index says which shard has a tensor. Without one there is one shard, with the `expected` tensors of config.json.
-    No shard is read, or need be there. Raises ModelError on what is missing, broken or of another kind.
+    The index says which shard has a tensor. Without one there is one shard with all of them. No shard is read, or need
+    be there. Raises ModelError on what is missing, broken or of another kind.
     """
-    if not folder.is_dir():
-        raise ModelError(f"{folder} is not a folder: give the checkpoint's own, with config.json and shards")
-    config = read_json(folder / "config.json")
-    needed = expected(config)
-    listed = list_shards(folder / INDEX) or dict.fromkeys(needed, ONLY_SHARD)
-    return check_tensors(Checkpoint(folder, name or folder.name, config, read_preprocessor(folder), listed), needed)
+    tensors = list_shards(folder / INDEX) or dict.fromkeys(needed, ONLY_SHARD)
+    return check_tensors(Checkpoint(folder, name, config, read_preprocessor(folder), tensors), needed)
 
 
 def check_tensors(checkpoint: Checkpoint, needed: Collection[str]) -> Checkpoint:
-    """Return a checkpoint with the published names of its tensors. Raises ModelError unless they are those `needed`."""
+    """Return a checkpoint with the published names of its tensors. Raises ModelError if one of those `needed` lacks."""
     # In the order of llama.cpp's converter: by shard, then by name.
     ordered = sorted((shard, stored) for stored, shard in checkpoint.tensors.items())
     tensors = {canonical(stored): shard for shard, stored in ordered}
+    where = checkpoint.config.where
     if missing := sorted(set(needed) - tensors.keys()):
-        raise ModelError(
-            f"{checkpoint.config.where}: {len(missing)} tensors are missing, first {missing[0]}: download again"
-        )
-    refuse_others(checkpoint.folder, tensors, needed)
+        raise ModelError(f"{where}: {len(missing)} tensors are missing, first {missing[0]}: download again")
+    refuse_others(where, tensors, needed)
     return replace(checkpoint, tensors=tensors)
 
 
-def refuse_others(where: Path, tensors: Collection[str], needed: Collection[str]) -> None:
+def refuse_others(where: object, tensors: Collection[str], needed: Collection[str]) -> None:
     """Raise ModelError for a tensor that would be left out."""
     if odd := sorted({*tensors} - {*needed, *BESIDE}):
         raise ModelError(f"{where}: tensor {odd[0]:.80} is none that config.json describes")
@@ -136,15 +129,10 @@ def list_shards(index: Path) -> dict[str, str]:
 
 def read_json(path: Path) -> Section:
     """Read a JSON object of bounded size. Raises ModelError."""
-    try:
+    with reading(path), open_to_read(path) as file:
         if (size := path.stat().st_size) > MAX_TEXT_BYTES:
             raise ModelError(f"{path} has {size} bytes, at most {MAX_TEXT_BYTES} are read")
-        with open_to_read(path) as file:
-            value = json.loads(file.read(size))  # a larger number would be allocated as a whole
-    except FileNotFoundError:
-        raise ModelError(f"{path} is missing: download the whole checkpoint folder") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} cannot be read as JSON: {error}") from error
+        value = json.loads(file.read(size))  # a larger number would be allocated as a whole
     if not isinstance(value, dict):
         raise ModelError(f"{path} holds a JSON {type(value).__name__}, an object is needed")
     return Section(f"{path}", cast("dict[str, Any]", value))

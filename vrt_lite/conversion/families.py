@@ -30,7 +30,6 @@ _TOWER_EPSILON: Final = 1e-6
 class _Table(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a pair, as families.toml has it."""
 
-    architecture: str
     prefix: str
     tensors: tuple[str, ...]
     require: Mapping[str, Any]
@@ -60,6 +59,11 @@ class Half:
 
     table: _Table
     config: Section
+
+    @property
+    def architecture(self) -> str:
+        """GGUF's word for it."""
+        return self.table.prefix.partition(".")[0]
 
     def size(self, word: str) -> int:
         """Return a product of numbers, sizes of the table, and keys of config.json. Raises ModelError."""

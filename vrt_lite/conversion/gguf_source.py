@@ -8,7 +8,7 @@ import numpy as np
 from gguf import GGUFReader, GGUFValue, GGUFValueType, ReaderField
 
 from vrt_lite.conversion.gguf_writer import LARGEST, GgufFile, Placement, Target, Type, file_type, storage_type
-from vrt_lite.conversion.shards import StoredTensor
+from vrt_lite.conversion.shards import StoredTensor, reading
 from vrt_lite.errors import ModelError
 from vrt_lite.models.gguf import parts_of, read_header
 
@@ -67,10 +67,8 @@ def read_importance(path: Path) -> dict[str, np.ndarray]:
 
 
 def _open(path: Path) -> GGUFReader:
-    try:
+    with reading(path):
         return GGUFReader(path)
-    except (ValueError, IndexError, OSError) as error:
-        raise ModelError(f"{path} is not a whole GGUF file: {error}. Convert or copy it again") from error
 
 
 def _copy(field: ReaderField) -> GGUFValue:

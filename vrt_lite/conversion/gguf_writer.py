@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import struct
 import tempfile
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from gguf import GGUF_DEFAULT_ALIGNMENT, GGMLQuantizationType, GGUFValue, GGUFWr
 from gguf.quants import quant_shape_to_byte_shape, quantize
 
 from vrt_lite.conversion.engine_rows import quantize_rows
-from vrt_lite.conversion.shards import Correction, StoredTensor
+from vrt_lite.conversion.shards import Correction, StoredTensor, reading
 from vrt_lite.errors import ModelError
 
 Type = GGMLQuantizationType
@@ -104,11 +103,9 @@ class GgufFile:
                     writer.add_tensor_info(t.name, t.byte_shape, np.dtype(np.uint8), t.size, raw_dtype=t.type)
                 writer.kv_data = [dict(self.fields)]
                 writer.write_header_to_file()
-                try:
+                # The author of a model card may write any type: `version: 1.0` is a number.
+                with reading("a value of README.md or of a JSON file"):
                     writer.write_kv_data_to_file()
-                except (AttributeError, TypeError, ValueError, struct.error) as error:
-                    # The author of a model card may write any type: `version: 1.0` is a number.
-                    raise ModelError(f"README.md or a JSON file has a value of the wrong type: {error}") from error
                 writer.write_ti_data_to_file()
             header = path.read_bytes()
         return header + bytes(aligned(len(header)) - len(header))

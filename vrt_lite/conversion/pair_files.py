@@ -35,9 +35,9 @@ from vrt_lite.conversion.families import Half, add_fields, expected_shapes, plac
 from vrt_lite.conversion.gguf_writer import GgufFile, aligned, file_type, resolve
 from vrt_lite.conversion.quantization import quantize_projector, quantize_text
 from vrt_lite.conversion.reward_state import REWARD_TOKENS, find_head
+from vrt_lite.conversion.shards import reading
 from vrt_lite.conversion.tokenizer_fields import add_tokenizer
 from vrt_lite.conversion.type_names import PLAIN_TYPES
-from vrt_lite.errors import ModelError
 from vrt_lite.models.gguf import HEAD, Gguf, Tensor
 
 _BYTE_TOKENS = 256
@@ -97,7 +97,7 @@ def _describe(
     """Describe one file; without a checkpoint, what follows from config.json."""
     is_tower = bool(half.table.projector)
     wanted = types.projector if is_tower else types.text
-    plain, writer = types.plain(wanted), GGUFWriter(None, half.table.architecture)
+    plain, writer = types.plain(wanted), GGUFWriter(None, half.architecture)
     targets = resolve(placements(half), listed, plain, checkpoint.corrections if checkpoint else {})
     if checkpoint:
         writer.add_type("mmproj" if is_tower else "model")
@@ -128,13 +128,11 @@ def _read_authorship(checkpoint: Checkpoint, count: int, given: Mapping[str, Any
     """Read name, licence, authors and so on from the model card with the package gguf, like llama.cpp."""
     logging.getLogger("gguf").setLevel(logging.CRITICAL)  # it logs its guesses; what matters here is raised
     folder = checkpoint.folder
-    try:
+    with reading(f"{folder}: README.md's header or generation_config.json"):  # third-party heuristics over any text
         sampling = {k: v for k, v in vars(Metadata.load(None, folder)).items() if k.startswith("sampling_")}
         card, config = Metadata.load_model_card(folder), Metadata.load_hf_parameters(folder)
         guess = cast("Any", Metadata).apply_metadata_heuristic
         metadata: Metadata = guess(Metadata(), card, config, Path(checkpoint.name), count)
-    except Exception as error:  # third-party heuristics over text that anyone may have typed
-        raise ModelError(f"{folder}: README.md's header or generation_config.json: {error}") from error
     metadata.name = metadata.name or checkpoint.name
     metadata.size_label = metadata.size_label or size_label(count, count, 0, 0)
     return replace(metadata, **sampling, **given)

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from vrt_lite.conversion import lora
-from vrt_lite.conversion.checkpoint import read_checkpoint, refuse_others
+from vrt_lite.conversion.checkpoint import read_checkpoint, read_json, refuse_others
 from vrt_lite.conversion.families import expected_shapes
 from vrt_lite.conversion.gguf_source import read_gguf_table, read_importance
 from vrt_lite.conversion.gguf_writer import GgufFile
@@ -95,15 +95,18 @@ def plan_pair(
     if text_type not in (*TEXT_TYPES, *CONVERTER_TYPES) or projector_type not in ("f32", *PROJECTOR_TYPES):
         raise UsageError(f"types are {text_type!r} and {projector_type!r}, needs to be of {', '.join(TEXT_TYPES)}")
     folder = folder.resolve()
+    if not folder.is_dir():
+        raise ModelError(f"{folder} is not a folder: give the checkpoint's own, with config.json and shards")
+    config, own_name = read_json(folder / "config.json"), folder_name or folder.name
     if not (folder / STATE).is_file():
-        checkpoint = read_checkpoint(folder, expected_shapes, name=folder_name)
+        shapes = expected_shapes(config)
+        checkpoint = read_checkpoint(folder, own_name, config, shapes)
+        if adapter:
+            checkpoint = replace(checkpoint, corrections=lora.read_adapter(adapter, shapes))
     elif adapter:
         raise UsageError(f"{folder / STATE} has an adapter of its own: leave out --lora")
     else:
-        checkpoint = read_reward_state(folder, name=folder_name)
-    if adapter:
-        corrections = lora.read_adapter(adapter, expected_shapes(checkpoint.config))
-        checkpoint = replace(checkpoint, corrections=corrections)
+        checkpoint = read_reward_state(folder, own_name, config)
     stem = name or (f"{checkpoint.name}-{adapter.resolve().name}" if adapter else checkpoint.name)
     if not stem or stem.startswith((".", "-")) or set(stem) & set('/\\:*?"<>|\n\r\t\0'):
         raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")

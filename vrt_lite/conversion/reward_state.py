@@ -34,19 +34,19 @@ _EMBEDDING: Final = "model.embed_tokens.weight"
 _HALF = re.compile(r"(.+\.lora_[AB])\.\w+(\.weight)")
 
 
-def read_reward_state(folder: Path, *, name: str | None = None) -> Checkpoint:
-    """Read such a folder. Raises ModelError for one that is broken or incomplete."""
+def read_reward_state(folder: Path, name: str, config: Section) -> Checkpoint:
+    """Read such a folder, beside its config.json. Raises ModelError for one that is broken or incomplete."""
     path = folder / STATE
     weights, halves = _read(path)
     if (embedding := weights.get(_EMBEDDING)) is None or not embedding.shape:
         raise ModelError(f"{path} has no tensor {_EMBEDDING}: it is no language model")
-    config = _with_rows(read_json(folder / "config.json"), embedding.shape[0])
+    config = _with_rows(config, embedding.shape[0])
     shapes, corrections = expected_shapes(config), dict[str, Correction]()
     if halves:
         scale, rank = lora.scale_and_rank(read_json(folder / _TRAINED).section("peft_lora_config"), "lora_r")
         corrections = lora.pair_halves(path, halves, shapes, scale=scale, rank=rank)
     tensors = dict.fromkeys(weights, STATE)
-    found = Checkpoint(folder, name or folder.name, config, read_preprocessor(folder), tensors, corrections)
+    found = Checkpoint(folder, name, config, read_preprocessor(folder), tensors, corrections)
     return check_tensors(found, shapes)
 
 

@@ -6,6 +6,8 @@ A shard comes from a download and is not trusted: no more is read than its size 
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -69,19 +71,26 @@ def canonical(name: str) -> str:
     return name.replace("language_model.", "").replace("model.visual.", "visual.")
 
 
+@contextmanager
+def reading(what: object) -> Generator[None]:
+    """Turn whatever a file leads to that anyone may have written into a ModelError of one line; `what` names it."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except FileNotFoundError:
+        raise ModelError(f"{what} is missing: download the whole checkpoint folder") from None
+    except Exception as error:
+        raise ModelError(f"{what} cannot be read: {error!r:.200}. Download or make it again") from error
+
+
 def read_shard(path: Path) -> dict[str, StoredTensor]:
     """Read which tensors a shard has. Raises ModelError for a shard that is not whole."""
-    try:
-        with open_to_read(path) as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > MAX_HEADER_BYTES:
-                raise ModelError(f"{path}: header claims {length} bytes: download again")
-            header = msgspec.json.decode(file.read(length), type=dict[str, _Entry])
-        size = path.stat().st_size
-    except FileNotFoundError:
-        raise ModelError(f"{path} is missing: download the shard, or the whole checkpoint folder") from None
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
-        raise ModelError(f"{path}: header cannot be read: {error}. Download again") from error
+    with reading(path), open_to_read(path) as file:
+        size, length = path.stat().st_size, int.from_bytes(file.read(8), "little")
+        if length > MAX_HEADER_BYTES:
+            raise ModelError(f"{path}: header claims {length} bytes: download again")
+        header = msgspec.json.decode(file.read(length), type=dict[str, _Entry])
     header.pop("__metadata__", None)
     table: dict[str, StoredTensor] = {}
     for name, entry in header.items():

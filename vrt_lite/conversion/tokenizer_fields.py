@@ -14,6 +14,7 @@ from typing import Any, cast
 from gguf import GGUFWriter, SpecialVocab, TokenType
 
 from vrt_lite.conversion.checkpoint import Section, read_json
+from vrt_lite.conversion.shards import reading
 from vrt_lite.errors import ModelError
 
 # What llama.cpp's pre-tokenizer "qwen2" implements; compared with what the checkpoint asks for.
@@ -35,7 +36,8 @@ def add_tokenizer(writer: GGUFWriter, folder: Path, rows: int, *, plain: Sequenc
     if {"Regex": QWEN2_SPLIT} not in _find(tokenizer.values.get("pre_tokenizer"), "pattern"):
         raise ModelError(f"{tokenizer.where}: the pre-tokenizer is not Qwen2's, no other can be exported")
     tokens, types = _table(tokenizer, model, rows, plain)
-    special = _special(folder, rows)
+    with reading(folder / "tokenizer.json or tokenizer_config.json"):
+        special = SpecialVocab(folder, load_merges=True, special_token_types=("bos", "eos", "pad"), n_vocab=rows)
     if not isinstance(special.chat_template, str):  # a list of several
         special.chat_template = None
     # Which a byte-level post-processor never adds.
@@ -61,14 +63,6 @@ def _find(part: Any, key: str) -> list[Any]:
             return [cast("dict[str, Any]", part).get(key)]
         case _:
             return []
-
-
-def _special(folder: Path, rows: int) -> SpecialVocab:
-    """Read merges, special tokens and the chat template."""
-    try:
-        return SpecialVocab(folder, load_merges=True, special_token_types=("bos", "eos", "pad"), n_vocab=rows)
-    except Exception as error:  # a third party's reading of text that anyone may have written
-        raise ModelError(f"{folder}: tokenizer.json or tokenizer_config.json cannot be read: {error!r:.200}") from error
 
 
 def _table(tokenizer: Section, model: Section, rows: int, plain: Sequence[str]) -> tuple[list[str], list[int]]:

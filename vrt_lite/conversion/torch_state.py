@@ -13,13 +13,12 @@ import struct
 from collections import OrderedDict
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, cast
-from zipfile import ZIP_STORED, BadZipFile, ZipFile
+from zipfile import ZIP_STORED, ZipFile
 
 import msgspec
 
-from vrt_lite.conversion.shards import MAX_HEADER_BYTES, WORDS, StoredTensor
+from vrt_lite.conversion.shards import MAX_HEADER_BYTES, WORDS, StoredTensor, reading
 from vrt_lite.disk import open_to_read
-from vrt_lite.errors import ModelError
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a zip entry: its mark, and the lengths of two parts that follow
 
@@ -54,7 +53,7 @@ class _Piece(msgspec.Struct, array_like=True):
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (full := f"{module}.{name}") not in _KNOWN:
-            raise ModelError(f"it names {full!r:.60}, which no table of weights needs, and nothing was run")
+            raise ValueError(f"it names {full!r:.60}, which no table of weights needs, and nothing was run")
         return _KNOWN[full]
 
     def persistent_load(self, pid: Any) -> Any:
@@ -64,26 +63,19 @@ class _Unpickler(pickle.Unpickler):
 
 def read_state(path: Path) -> dict[str, StoredTensor]:
     """Read the table, sorted by name. Raises ModelError for anything but whole tensors of F32, F16 or BF16."""
-    try:
-        with open_to_read(path) as file, ZipFile(file) as archive:
-            return dict(sorted(_read_table(path, file, archive)))
-    except FileNotFoundError:
-        raise ModelError(f"{path} is missing: download it") from None
-    except BadZipFile as error:
-        raise ModelError(f"{path} is no checkpoint of torch.save: {error}. Download it again") from error
-    except Exception as error:  # a hostile pickle can raise whatever it likes
-        raise ModelError(f"{path} cannot be read as a table of weights: {error}") from error
+    with reading(path), open_to_read(path) as file, ZipFile(file) as archive:
+        return dict(sorted(_read_table(path, file, archive)))
 
 
 def _read_table(path: Path, file: BinaryIO, archive: ZipFile) -> list[tuple[str, StoredTensor]]:
     (name,) = [entry for entry in archive.namelist() if entry.endswith("/data.pkl")]
     about = archive.getinfo(name)
     if about.compress_type != ZIP_STORED or about.file_size > MAX_HEADER_BYTES:
-        raise ModelError(f"its description is compressed, or has {about.file_size} bytes")
+        raise ValueError(f"its description is compressed, or has {about.file_size} bytes")
     with archive.open(about) as described:
         table: object = _Unpickler(cast("BinaryIO", described)).load()
     if not isinstance(table, dict):
-        raise ModelError(f"it holds a {type(table).__name__}, not a state dict")
+        raise ValueError(f"it holds a {type(table).__name__}, not a state dict")
     folder, tensors = name.removesuffix("data.pkl"), cast("dict[object, object]", table)
     return [(str(key), _place(path, file, archive, folder, tensor)) for key, tensor in tensors.items()]
 
@@ -93,7 +85,7 @@ def _place(path: Path, file: BinaryIO, archive: ZipFile, folder: str, tensor: ob
     piece = msgspec.convert(tensor, _Piece)
     (dtype, key), shape = piece.storage, piece.shape
     if piece.strides != tuple(math.prod(shape[i + 1 :]) for i in range(len(shape))):
-        raise ModelError(f"a tensor has the shape {shape!r:.80} and the strides {piece.strides!r:.80}")
+        raise ValueError(f"a tensor has the shape {shape!r:.80} and the strides {piece.strides!r:.80}")
     entry = archive.getinfo(f"{folder}data/{key}")
     file.seek(entry.header_offset)
     mark, name_length, extra_length = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
@@ -104,5 +96,5 @@ def _place(path: Path, file: BinaryIO, archive: ZipFile, folder: str, tensor: ob
         or entry.compress_type != ZIP_STORED
         or (piece.offset + math.prod(shape)) * size > entry.file_size
     ):
-        raise ModelError(f"the entry {entry.filename!r:.80} does not hold the {shape} values of a tensor")
+        raise ValueError(f"the entry {entry.filename!r:.80} does not hold the {shape} values of a tensor")
     return StoredTensor(path, dtype, shape, start + piece.offset * size)

@@ -42,16 +42,6 @@ def set_variable(name: str, value: str | Path) -> str:
     return f"set {name}={value}" if ON_WINDOWS else f"export {name}={shlex.quote(str(value))}"
 
 
-def unset_variable(name: str) -> str:
-    """The command that removes an environment variable."""
-    return f"set {name}=" if ON_WINDOWS else f"unset {name}"
-
-
 def delete_file(path: Path) -> str:
     """The command that deletes a file."""
     return command("del" if ON_WINDOWS else "rm", path)
-
-
-def move_aside(path: Path) -> str:
-    """The command that gives a file or folder another name, and keeps it."""
-    return command("move" if ON_WINDOWS else "mv", path, path.with_name(f"{path.name}.aside"))

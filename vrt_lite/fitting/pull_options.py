@@ -18,9 +18,10 @@ from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import ModelShape, shape_of
+from vrt_lite.models.gguf import normalise_quant, quant_of
 from vrt_lite.models.hub import Listing, list_repository
 from vrt_lite.models.library import recipes
-from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
+from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 from vrt_lite.pulling.checkpoint_pull import CHOICES, PROJECTOR_TYPE, check_type, find_shards, read_config
 from vrt_lite.pulling.gguf_files import SelectedFiles, select_files

@@ -13,12 +13,20 @@ from typing import Final
 
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import SMALL_MODEL_BYTES
-from vrt_lite.models.gguf import Header, gguf_bytes, list_pair, parts_of, read_gguf, read_header, whole_name
+from vrt_lite.models.gguf import (
+    Header,
+    gguf_bytes,
+    list_pair,
+    parts_of,
+    projector_rank,
+    read_gguf,
+    read_header,
+    whole_name,
+    without_quant,
+)
 from vrt_lite.models.library import find_stored, recipes, stored_models
-from vrt_lite.models.quants import best_text, projector_rank, without_quant
-from vrt_lite.profile import CELLS, PROFILE_NAME, Clock, Profile, default_profile, load_profile, parse_profile
+from vrt_lite.profile import BUNDLED, CELLS, PROFILE_NAME, Clock, Profile, default_profile, load_profile, parse_profile
 
-BUNDLED: Final = "vrt-tiny-2"
 PROJECTORS: Final[Mapping[str, tuple[str, ...]]] = {
     "qwen2vl": ("qwen2vl_merger", "qwen2.5vl_merger"),
     "qwen3vl": ("qwen3vl_merger",),
@@ -91,6 +99,8 @@ def find(
         raise ModelError(f"Projector file {projector} does not exist.")
     text = texts[0]
     if len(texts) > 1:
+        from vrt_lite.models.quants import best_text  # noqa: PLC0415 - only where there is a choice
+
         text = best_text(texts, projector, memory_bytes=memory_bytes)
     header = _check(text, projector)
     own = text.parent / PROFILE_NAME

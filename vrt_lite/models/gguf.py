@@ -1,4 +1,4 @@
-"""Reads a GGUF's header: its metadata and the place of each tensor. No weight is read.
+"""Reads a GGUF's name, which says its quant, and its header: metadata and the place of each tensor, but no weight.
 
 A GGUF may be split into parts, each a file: it is read as one.
 
@@ -29,6 +29,11 @@ Value = str | int | float | bool
 Header = dict[str, Value]
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.gguf)?", re.ASCII)
 _MOST_PARTS: Final = 999
+_QUANT = re.compile(
+    r"(?:^|[-._])((?:UD-)?I?Q\d(?:_[0-9A-Z]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._]|$)", re.IGNORECASE
+)
+_PROJECTORS = ("F16", "Q8_0", "BF16", "F32", "Q6_K", "Q5_K", "Q4_K")
+"""The types of a projector, the one that is taken first; from the fifth on they make a measurable difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,33 @@ def whole_name(name: str) -> str:
     """The name of a GGUF without what says that the file is a part."""
     found = _PART.fullmatch(name)
     return found[1] + (found[4] or "") if found else name
+
+
+def normalise_quant(quant: str) -> str:
+    """A quant's name in capitals, F16 for FP16."""
+    return quant.upper().replace("FP", "F")
+
+
+def quant_of(name: str) -> str:
+    """The quant at the end of a GGUF's file name, in capitals; "" if there is none."""
+    quants = _QUANT.findall(whole_name(name).removesuffix(".gguf"))
+    return normalise_quant(quants[-1]) if quants else ""
+
+
+def without_quant(name: str) -> str:
+    """A GGUF's file name without its quant: files of one model in several types have it in common."""
+    return _QUANT.sub("", whole_name(name)).lower()
+
+
+def projector_rank(name: str) -> int:
+    """The place of a projector among those of its model in other types, by its name: the first is taken."""
+    quant = quant_of(name)
+    return _PROJECTORS.index(quant) if quant in _PROJECTORS else len(_PROJECTORS)
+
+
+def loses_detail(projector: Path) -> bool:
+    """Whether a projector's type, by its name, makes a measurable difference to what the judge sees."""
+    return quant_of(projector.name) in _PROJECTORS[4:]
 
 
 def parts_of(path: Path) -> tuple[Path, ...]:

@@ -27,7 +27,7 @@ import msgspec
 
 from vrt_lite.disk import allocated_bytes, home, is_plain_name, write_file
 from vrt_lite.errors import ModelError
-from vrt_lite.models.quants import quant_of
+from vrt_lite.models.gguf import quant_of
 
 MANIFEST_NAME: Final = "manifest.json"
 _FORMAT = 1

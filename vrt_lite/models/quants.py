@@ -1,26 +1,20 @@
-"""The quants of GGUF files by their names: which one a file has, and which of one model's is the best here."""
+"""Which of several quants of one model is the best here."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from vrt_lite.models.gguf import gguf_bytes, whole_name
+from vrt_lite.models.gguf import gguf_bytes, quant_of
 
 CONTEXT_BYTES: Final = 2**30
 """Assumed size of context and compute buffers, where the model's own numbers are not known."""
 SHARE_OF_MEMORY: Final = 0.7
 """The share of a machine's memory that a judge may take."""
-_QUANT = re.compile(
-    r"(?:^|[-._])((?:UD-)?I?Q\d(?:_[0-9A-Z]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._]|$)", re.IGNORECASE
-)
 _GOOD = ("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q4_K_M")
 _NOT_QUANTISED = ("F16", "BF16", "F32")
-_PROJECTORS = ("F16", "Q8_0", "BF16", "F32")
-"""The types of a projector that cost no accuracy, the one that is taken first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,33 +24,6 @@ class TextFile:
     path: str
     quant: str
     size: int
-
-
-def normalise_quant(quant: str) -> str:
-    """A quant's name in capitals, F16 for FP16."""
-    return quant.upper().replace("FP", "F")
-
-
-def quant_of(name: str) -> str:
-    """The quant at the end of a GGUF's file name, in capitals; "" if there is none."""
-    quants = _QUANT.findall(whole_name(name).removesuffix(".gguf"))
-    return normalise_quant(quants[-1]) if quants else ""
-
-
-def without_quant(name: str) -> str:
-    """A GGUF's file name without its quant: files of one model in several types have it in common."""
-    return _QUANT.sub("", whole_name(name)).lower()
-
-
-def projector_rank(name: str) -> int:
-    """The place of a projector among those of its model in other types, by its name: the first is taken."""
-    quant = quant_of(name)
-    return _PROJECTORS.index(quant) if quant in _PROJECTORS else len(_PROJECTORS)
-
-
-def loses_detail(projector: Path) -> bool:
-    """Whether a projector's type, by its name, makes a measurable difference to what the judge sees."""
-    return quant_of(projector.name) not in ("", *_PROJECTORS)
 
 
 def total_memory() -> int:

@@ -7,7 +7,6 @@ is one shard that arrives before anything is planned, and stays until the model 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
@@ -25,11 +24,11 @@ from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
 from vrt_lite.disk import write_file
 from vrt_lite.errors import ModelError
 from vrt_lite.interfaces import wait_until_done
-from vrt_lite.machine import SPARE_BYTES, format_bytes
-from vrt_lite.models.gguf import Gguf, list_pair
+from vrt_lite.machine import format_bytes
+from vrt_lite.models.gguf import Gguf, list_pair, normalise_quant, quant_of
 from vrt_lite.models.hub import Advance, HubFile, Listing, check_free_space, download, is_whole
 from vrt_lite.models.library import StoredFile, keep_only, partial_bytes
-from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
+from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant
 from vrt_lite.profile import PROFILE_NAME
 from vrt_lite.pulling.gguf_files import does_not_fit
 from vrt_lite.pulling.pull_source import (
@@ -75,7 +74,7 @@ def pull_checkpoint(pull: Pull) -> tuple[str, list[StoredFile]]:
         text_type = check_type(listed.repository, quant)
     if state := shards.get(STATE):  # the files' headers have its heads and their number of tokens
         result = sum(map(_weights_of, describe_pair(config, text_type=text_type, projector_type=projector_type)))
-        _check_disk(pull, [state.size], result)
+        check_free_space(folder, state.size + result - partial_bytes(pull.source.name))
         progress.begin("fetching", state.size)
         _fetch(listed, state, checkpoint, progress.advance)
     with keep_nothing_refused(pull.source.name):
@@ -139,7 +138,7 @@ def check_type(repository: str, quant: str) -> str:
     types = tuple(dict.fromkeys((*CONVERTER_TYPES, *TEXT_TYPES)))
     if (kind := normalise_quant(quant).lower()) not in types:
         raise ModelError(
-            f"{repository} is a checkpoint, which cannot be converted to {quant!r}; choose {', '.join(types)}."
+            f"{repository} is a checkpoint, which cannot be converted to {kind.upper()!r}; choose {', '.join(types)}."
         )
     return kind
 
@@ -176,7 +175,8 @@ def _convert(pull: Pull, shards: Mapping[str, HubFile], plan: PairPlan, checkpoi
         if path.name not in names:
             path.unlink()
     missing = [shards[name] for name in names if name != STATE]
-    _check_disk(pull, [shards[name].size for name in names], plan.size)
+    two_shards = sum(sorted(shards[name].size for name in names)[-2:])
+    check_free_space(pull.folder, plan.size + two_shards - partial_bytes(pull.source.name))
     progress.begin("fetching and converting", sum(shard.size for shard in missing) + plan.weight_bytes(names))
     if STATE in names:
         write_shard(plan, pull.folder, checkpoint / STATE, progress.advance)
@@ -196,14 +196,6 @@ def _fetch(listed: Listing, shard: HubFile, folder: Path, advance: Advance) -> P
         path.unlink(missing_ok=True)
         download(listed, shard, path, sha256=shard.sha256, advance=advance)
     return path
-
-
-def _check_disk(pull: Pull, shards: Sequence[int], result_bytes: int) -> None:
-    """Say how much room the disk needs and has. ModelError if it has too little."""
-    needed = max(0, result_bytes + sum(sorted(shards)[-2:]) - partial_bytes(pull.source.name))
-    free = format_bytes(shutil.disk_usage(pull.folder).free)
-    pull.progress.say(f"disk: at most {format_bytes(needed + SPARE_BYTES)} more are needed, {free} are free")
-    check_free_space(pull.folder, needed)
 
 
 def _arriving(pull: Pull, shards: Sequence[HubFile], checkpoint: Path) -> Generator[Path]:

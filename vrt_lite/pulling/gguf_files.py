@@ -11,18 +11,10 @@ from dataclasses import dataclass
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import PROJECTORS
-from vrt_lite.models.gguf import part_names
+from vrt_lite.models.gguf import normalise_quant, part_names, projector_rank, quant_of
 from vrt_lite.models.hub import HubFile, Listing, check_free_space, download, is_whole
 from vrt_lite.models.library import StoredFile, keep_only
-from vrt_lite.models.quants import (
-    CONTEXT_BYTES,
-    SHARE_OF_MEMORY,
-    TextFile,
-    best_quant,
-    normalise_quant,
-    projector_rank,
-    quant_of,
-)
+from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, TextFile, best_quant
 from vrt_lite.profile import PROFILE_NAME
 from vrt_lite.pulling.pull_source import Pull, expected_sha256, fetch_small_files, join_paths
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import contextlib
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.ranking.entries import list_videos
+
+if TYPE_CHECKING:
+    from vrt_lite.pair_frames import ClipLook
 
 POLL_SECONDS: Final = 1.0
 SETTLED_SECONDS: Final = 2.0
@@ -57,8 +60,11 @@ class FolderWatch:
         self._settled_seconds = settled_seconds
         self._seen: dict[Path, _Seen] = {}
 
-    def look(self) -> FolderState:
-        """List the folders, open what has settled, and return the clips that are there now."""
+    def look(self, look_at: Callable[[Path], ClipLook]) -> FolderState:
+        """List the folders, look at what has settled, and return the clips that are there now.
+
+        `look_at` opens a clip, and raises VideoError.
+        """
         now = time.monotonic()
         found: dict[Path, _Stamp] = {}
         for folder in self.folders:
@@ -71,19 +77,16 @@ class FolderWatch:
             if seen is None or seen.stamp != stamp:
                 self._seen[path] = _Seen(stamp, now, now + self._settled_seconds)
             elif seen.fault and now >= seen.due:
-                _open(path, seen, now)
+                _open(path, seen, now, look_at)
         ready = tuple(path for path, seen in self._seen.items() if not seen.fault)
         return FolderState(ready, {path: seen.fault for path, seen in self._seen.items() if seen.fault})
 
 
-def _open(path: Path, seen: _Seen, now: float) -> None:
+def _open(path: Path, seen: _Seen, now: float, look_at: Callable[[Path], ClipLook]) -> None:
     """Open a file that has settled, and note whether it is whole. One that is not is opened again later, ever less."""
-    from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
-
     settled_seconds = now - seen.since
     try:
-        with open_clip(path) as clip:
-            open_ended = clip.info.open_ended
+        open_ended = look_at(path).open_ended
     except VideoError as error:
         seen.fault, seen.due = error.reason, now + min(settled_seconds, _LONGEST_PAUSE_SECONDS)
         return

@@ -60,7 +60,7 @@ def watch_folders(
     made with another judge or prompt. Raises what the judge raises.
     """
     effort, name = effort or Effort(), name or _name_run(watch, prompt, judge.key())
-    looks = _Looks(watch, watcher, poll_seconds)
+    looks = _Looks(watch, judge, watcher, poll_seconds)
 
     def begin() -> RankWork:
         group = Group("", prompt, looks.state.ready)
@@ -87,10 +87,10 @@ class _FoldersChangedError(Exception):
 class _Looks:
     """Looks at the folders between two judgements, and ends a ranking whose clips are not those that are there."""
 
-    def __init__(self, watch: FolderWatch, watcher: FolderWatcher, poll_seconds: float) -> None:
+    def __init__(self, watch: FolderWatch, judge: PairJudge, watcher: FolderWatcher, poll_seconds: float) -> None:
         self.state = FolderState()
         self.observe = watcher.observe
-        self._watch, self._watcher, self._poll_seconds = watch, watcher, poll_seconds
+        self._watch, self._judge, self._watcher, self._poll_seconds = watch, judge, watcher, poll_seconds
         self._due = 0.0
         self._ranked: tuple[Path, ...] = ()
         self._told: tuple[ClipGroup, int, int] = (ClipGroup("", "", ()), 0, 0)
@@ -116,7 +116,7 @@ class _Looks:
     def _look(self) -> bool:
         """Look at the folders, if it is time; return whether the clips that are whole are not those that are ranked."""
         if time.monotonic() >= self._due:
-            before, self.state = self.state, self._watch.look()
+            before, self.state = self.state, self._watch.look(self._judge.look_at)
             self._due = time.monotonic() + self._poll_seconds
             if self.state.ready == self._ranked and self.state != before:
                 self._watcher.changed(*self._told, self.state.waiting)

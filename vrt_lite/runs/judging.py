@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from time import sleep
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -23,6 +23,9 @@ from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.pairs import Question, Result, failure_of
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.shortage import ThreadPool
+
+if TYPE_CHECKING:
+    from vrt_lite.pair_frames import ClipLook
 
 _MOST_CLAIMED_ELSEWHERE = 64
 _POLL_SECONDS = 0.2
@@ -53,7 +56,7 @@ class PairJudge(Protocol):
         """As `Judge.key_here`."""
         ...
 
-    def look_at(self, clip: Path) -> object:
+    def look_at(self, clip: Path) -> ClipLook:
         """As `Judge.look_at`."""
         ...
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
+from vrt_lite import __version__
+from vrt_lite.backends import describe_machine, read_memory
+from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import format_bytes
+from vrt_lite.models import bundled_names
+from vrt_lite.models.library import find_stored
 from vrt_lite.show.words import console_on, format_range
+from vrt_lite.tuning import keep, kept_path, read_kept
 
 if TYPE_CHECKING:
     from vrt_lite.model_list import ListedModel
@@ -14,57 +23,80 @@ if TYPE_CHECKING:
 
 MOST_SECONDS: Final = 3600
 """How long a pair may take for a judge that is proposed first."""
+UNKNOWN: Final = "Larger judges, and what they take here: vrt-lite models"
 _SET: Final = ("videogen-rewardbench", "eval")
 """The published set that orders the judges, tied pairs left out."""
 
 
-def suggest_judge(models: Iterable[ListedModel], free_bytes: int) -> str:
-    """Say in a line which of the models, the most accurate first, fits the free memory; "" if none does.
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A judge with published figures, and what judging with it takes here; `judges` is "a pair" or "a clip"."""
+
+    name: str
+    memory_bytes: int
+    seconds: TimeRange | None
+    judges: str
+
+
+def suggest_judge(
+    candidates: Iterable[Candidate], free_bytes: int, *, find: Callable[[str], object] = find_stored
+) -> str:
+    """Say in a line which judge, the most accurate first, fits the free memory; "" if none does.
+
+    `find` finds a judge that is here.
 
     The first that judges a pair within the hour is taken; if there is none, the first that takes no more than twice as
     long as the quickest.
     """
-    slow: list[tuple[float, ListedModel]] = []
-    for model in models:
-        if model.memory_bytes <= free_bytes:
-            seconds = model.seconds.middle if model.seconds else 0.0  # not known before the first judgement on a GPU
-            if seconds <= MOST_SECONDS:
-                return _describe(model, free_bytes)
-            slow.append((seconds, model))
-    most = 2 * min((seconds for seconds, _ in slow), default=0.0)
-    return next((_describe(model, free_bytes) for seconds, model in slow if seconds <= most), "")
+    fitting = [each for each in candidates if each.memory_bytes <= free_bytes]
+    # The time is not known before the first judgement on a GPU.
+    times = {each.name: each.seconds.middle if each.seconds else 0.0 for each in fitting}
+    quickest = min(times.values(), default=0.0)
+    most = MOST_SECONDS if quickest <= MOST_SECONDS else 2 * quickest
+    best = next((each for each in fitting if times[each.name] <= most), None)
+    if best is None:
+        return ""
+    takes = f"{best.name}, {format_range(best.seconds)} {best.judges}" if best.seconds else best.name
+    if find(best.name):
+        return f"A larger judge is here: {takes}: --model {best.name}"
+    return f"A larger judge for {format_bytes(free_bytes)} of free memory: {takes}: vrt-lite pull {best.name}"
 
 
-def _describe(model: ListedModel, free_bytes: int) -> str:
-    what = " ".join(model.answers.split()[:2]).strip(":,")  # a pair, or a clip
-    takes = f"{model.name}, {format_range(model.seconds)} {what}" if model.seconds else model.name
-    if model.state == "here":
-        return f"A larger judge is here: {takes}: --model {model.name}"
-    return f"A larger judge for {format_bytes(free_bytes)} of free memory: {takes}: vrt-lite pull {model.name}"
-
-
-def find_better_judge() -> str:
-    """Say in a line which judge with published figures fits this machine now; "" if none does."""
-    from vrt_lite.backends import read_memory  # noqa: PLC0415 - the engine
+def keep_candidates(models: Iterable[ListedModel]) -> list[Candidate]:
+    """Choose the judges with published figures, the most accurate first, and keep them for `show_better_judge`."""
     from vrt_lite.evaluation.figures import find_published  # noqa: PLC0415
-    from vrt_lite.model_list import list_model  # noqa: PLC0415
     from vrt_lite.models.library import recipes  # noqa: PLC0415
 
     told = find_published(*_SET)
-    figures = told.figures if told else ()
-    shares = {figure.model: figure.value for figure in figures if figure.measure in ("diff", "sign")}
-    ranked = sorted((r for r in recipes().values() if r.published in shares), key=lambda r: -shares[r.published])
-    return suggest_judge((list_model(recipe.name) for recipe in ranked), read_memory().free_bytes)
+    shares = (
+        {figure.model: figure.value for figure in told.figures if figure.measure in ("diff", "sign")} if told else {}
+    )
+    share_of = {name: shares[of.published] for name, of in recipes().items() if of.published in shares}
+    listed = sorted((each for each in models if each.name in share_of), key=lambda each: -share_of[each.name])
+    found = [
+        Candidate(each.name, each.memory_bytes, each.seconds, " ".join(each.answers.split()[:2]).strip(":,"))
+        for each in listed
+    ]
+    with contextlib.suppress(OSError):
+        keep(_kept_at(), found)
+    return found
 
 
 def show_better_judge(judgement: Judgement, stream: TextIO) -> None:
-    """Print the line on a terminal, if the judge was a bundled one."""
-    from vrt_lite.models import bundled_names  # noqa: PLC0415
-
-    wanted = not judgement.backend and judgement.model.name in bundled_names()
-    if wanted and (line := find_better_judge()):
+    """Print the line on a terminal, if the judge was a bundled one. It is of what is known already: nothing waits."""
+    if judgement.backend or judgement.model.name not in bundled_names():
+        return
+    candidates: Sequence[Candidate] | None = read_kept(_kept_at(), list[Candidate])
+    line = UNKNOWN if candidates is None else suggest_judge(candidates, read_memory().free_bytes)
+    if line:
         console_on(stream).print(line, markup=False, highlight=False, style="dim")
 
 
+def _kept_at() -> Path:
+    return kept_path("judges", __version__, describe_machine())
+
+
 if __name__ == "__main__":
-    print(find_better_judge())
+    from vrt_lite.model_list import list_models
+
+    print(suggest_judge(keep_candidates(list_models()), read_memory().free_bytes))

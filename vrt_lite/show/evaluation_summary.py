@@ -19,8 +19,8 @@ from vrt_lite.show.evaluation_words import (
     describe_position,
     describe_published,
     describe_shared_prompts,
+    format_accuracy,
     format_share,
-    list_accuracy,
     list_cuts,
     list_orders,
     list_published,
@@ -47,11 +47,15 @@ _ROWS = 10
 def show_figures(figures: Figures, *, stream: TextIO, judge: str = "", run: str = "") -> None:
     """Print all of the figures for a person, and the names of the judge, with its scope, and of the run if given."""
     write_lines(_head(figures), stream)
-    rows: list[list[str]] = []
-    for key in figures.accuracy:
-        own = DIMENSION_NAMES[key]
-        rows += [[f"  {name}" if name else own, *cells] for name, *cells in list_accuracy(figures, key)]
-    _table(stream, ["ACCURACY %", "JUDGED", *(name.upper() for name in MEASURES)], rows)
+    rows = [[DIMENSION_NAMES[key], *format_accuracy(figures, key)] for key in figures.accuracy]
+    _table(stream, ["ACCURACY %", *_PART], rows)
+    scores = [
+        [DIMENSION_NAMES[key], *(format_share(share, digits=0) for share in (of.calibrated, of.sign))]
+        for key, of in figures.accuracy.items()
+        if of and of.probabilities
+    ]
+    if scores:
+        _table(stream, ["BY PROBABILITIES %", "CALIBRATED", "SIGN"], scores)
     main = name_main(figures).upper()
     write_lines(_notes(figures), stream)
     if cuts := list_cuts(figures, groups=_ROWS):
@@ -86,20 +90,26 @@ def _head(figures: Figures) -> Iterator[str]:
 
 
 def _notes(figures: Figures) -> Iterator[str]:
-    yield from describe_gaps(figures)
+    said = [line.split(": ", 1) for line in describe_gaps(figures)]
     for key, of in figures.accuracy.items():
         if not of:
             continue
+        name = DIMENSION_NAMES[key]
         if of.failed:
             tau, diff = format_share(of.tau_all), format_share(of.diff_all)
-            yield f"{DIMENSION_NAMES[key]}, {of.failed} failed counted as wrong: tau {tau}, diff {diff}"
+            said.append([name, f"with {of.failed} failed counted as wrong: tau {tau}, diff {diff}"])
         if shared := describe_shared_prompts(figures, key):
-            yield shared
+            said.append(shared.split(": ", 1))
         if of.calibrated.threshold is not None:
-            yield f"{DIMENSION_NAMES[key]}, calibrated: a tie is |P(A) - P(B)| <= {of.calibrated.threshold:.3g}"
+            said.append([name, f"calibrated: a tie is |P(A) - P(B)| <= {of.calibrated.threshold:.3g}"])
         if of.probabilities < of.pairs:
             lost = of.pairs - of.probabilities
-            yield f"{DIMENSION_NAMES[key]}: {lost} verdict(s) came without probabilities and are in tau and diff alone"
+            said.append([name, f"{lost} verdict(s) came without probabilities and are in tau and diff alone"])
+    # What holds for several dimensions is said once.
+    names: dict[str, list[str]] = {}
+    for name, text in said:
+        names.setdefault(text, []).append(name)
+    yield from (f"{', '.join(of)}: {text}" for text, of in names.items())
     yield f"judged: {COVERAGE}."
     yield from (f"{name}: {words}." for name, words in MEASURES.items())
     yield f"always tie, commonest answer: {BASELINES}."

@@ -22,14 +22,10 @@ MEASURES: Final = {
 }
 """The measures of accuracy, and how each counts."""
 BASELINES: Final = (
-    "the accuracy of a tie for every pair, and of the label that most of them have (for diff A or B); in the tables "
-    "below as tau / diff"
+    "the accuracy of a tie for every pair, and of the label that most of them have (for diff A or B), as tau / diff"
 )
 INTERVALS: Final = "In brackets: 95 % intervals, by Wilson's method; for a difference, by a bootstrap over prompts."
-COVERAGE: Final = (
-    "the pairs judged in a dimension, of those labelled in it; its figures are of these alone. n: the pairs of each "
-    "measure"
-)
+COVERAGE: Final = "the pairs judged in a dimension, of those labelled in it; its figures are of these alone"
 UNITS: Final = {"clip": "s", "prompt": "characters"}
 """What lengths are measured in."""
 _VERDICTS: Final = ("tau", "diff")
@@ -47,11 +43,11 @@ def name_main(figures: Figures) -> str:
     return "" if figures.main == OVERALL else f", {DIMENSION_NAMES[figures.main]}"
 
 
-def format_share(share: Share) -> str:
-    """Format a share in per cent with its interval."""
+def format_share(share: Share, *, digits: int = 1) -> str:
+    """Format a share in per cent with its interval, that with so many digits after the point."""
     if share.value is None:
         return "-"
-    return f"{format_value(share)} ({100 * share.low:.1f}-{100 * share.high:.1f})"
+    return f"{format_value(share)} ({100 * share.low:.{digits}f}-{100 * share.high:.{digits}f})"
 
 
 def format_value(share: Share) -> str:
@@ -263,9 +259,24 @@ def format_part(of: Part) -> list[str]:
     """Format coverage, tau, diff, and the baselines always tie and commonest answer, each as "tau / diff"."""
     if of.labelled and not of.pairs:
         return [format_coverage(of), NOT_JUDGED, "", "", ""]
-    answers = (of.baselines.tie, of.baselines.commonest)
-    baselines = [f"{format_value(answer.tau)} / {format_value(answer.diff)}" for answer in answers]
-    return [format_coverage(of), format_share(of.tau), format_share(of.diff), *baselines]
+    return [format_coverage(of), format_share(of.tau), format_share(of.diff), *_format_baselines(of.baselines)]
+
+
+def format_accuracy(figures: Figures, key: str) -> list[str]:
+    """Format a dimension's coverage, tau, diff and baselines in one short row.
+
+    The baselines are of the judged pairs; of the table before any is judged. None stands beside a dimension that the
+    judge left out of every verdict: there is nothing to compare.
+    """
+    of, coverage = figures.accuracy.get(key), figures.coverage[key]
+    known = of.baselines if of else None if coverage.not_judged else figures.baselines.get(key)
+    shares = [format_share(share, digits=0) for share in (of.tau, of.diff)] if of else [NOT_JUDGED, ""]
+    judged = f"{coverage.pairs} of {coverage.labelled}"
+    return [judged, *shares, *(_format_baselines(known) if known else ("", ""))]
+
+
+def _format_baselines(of: Baselines) -> list[str]:
+    return [f"{format_value(answer.tau)} / {format_value(answer.diff)}" for answer in (of.tie, of.commonest)]
 
 
 def _name_baselines(of: Baselines) -> list[list[str]]:

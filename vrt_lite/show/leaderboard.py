@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _RATED = ("RANK", "CLIP", "RATING", "LOW", "HIGH", "GROUP")
 _COUNTED = ("WON", "TIED", "LOST", "UNDECIDED")
-_MOST_LINES = 10
 _MOST_NAMED = 3
 _INTERVAL, _SCALE_LINE, _LETTERS, _FLAGGED = "95 %", " ", "", "FLAGGED"
 """Headings of a board: the interval in numbers, the interval drawn on one scale, the groups, and measured faults."""
@@ -44,11 +43,12 @@ def show_ladders(
     run: str,
     judge: str = "",
     scope: str = "",
+    verbose: bool = False,
     stream: TextIO | None = None,
 ) -> None:
     """Print the leaderboard of each group, its notes, the clips that were left out, and the judge's and run's names.
 
-    `scope` says what the judge sees.
+    `scope` says what the judge sees. Of many notes of a kind the first three are printed, and all if `verbose`.
     """
     to = stream or sys.stdout
     for number, ladder in enumerate(ladders):
@@ -59,12 +59,12 @@ def show_ladders(
         names = [clip.name for clip in ladder.clips]
         if to.isatty():
             console = console_on(to)
-            console.print(board(ladder, console))
+            console.print(draw_board(ladder, console))
             _, names = _choose_columns(ladder, console)
         else:
             headings = (*_RATED, *ladder.judged, *_COUNTED, *([_FLAGGED] if ladder.flagged else []))
             write_columns(headings, [_cells(standing, ladder) for standing in ladder.standings], to)
-        write_lines(_notes(ladder, names), to)
+        write_lines(_notes(ladder, names, None if verbose else _MOST_NAMED), to)
     write_lines((f"left out: {str(out.path)!r} {out.reason}" for out in left_out if out.broken), to)
     write_lines((f"note: {str(out.path)!r} {out.reason}" for out in left_out if not out.broken), to)
     named = f"judge: {judge}, {scope}" if scope else f"judge: {judge}"
@@ -88,10 +88,11 @@ def describe_conclusion(ladder: Ladder) -> str:
     flagged = [f"{names[i]} ({', '.join(flag.fault for flag in ladder.clips[i].flags)})" for i in ladder.flagged]
     best, *alike = [names[i] for i in ladder.best] or [""]
     parts = (("Best", [best] if best else []), ("As good", alike), ("Flagged", flagged))
-    return " ".join(f"{what}: {_first_names(which)}." for what, which in parts if which)
+    return " ".join(f"{what}: {name_first(which)}." for what, which in parts if which)
 
 
-def _first_names(names: Sequence[str]) -> str:
+def name_first(names: Sequence[str]) -> str:
+    """Return the first three names, and how many more there are."""
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more
 
@@ -108,9 +109,11 @@ def show_winners(
             write_lines([f"winner {place}{of_group}: {clip.path}{copied}"], stream or sys.stdout)
 
 
-def board(ladder: Ladder, console: Console, *, most: int | None = None) -> RenderableType:
+def draw_board(ladder: Ladder, console: Console, most: int | None = None) -> RenderableType:
     """Return the places as a table that fits the console. `most` limits the rows to the best."""
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     columns, names = _choose_columns(ladder, console, most=most)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
@@ -123,7 +126,8 @@ def board(ladder: Ladder, console: Console, *, most: int | None = None) -> Rende
         row["CLIP"].append(names[standing.clip], style)
         row["RATING"].stylize(style)
         table.add_row(*row.values())
-    return table
+    more = len(ladder.standings) - len(ladder.standings[:most])
+    return Group(table, Text(f"and {more} more", "dim")) if more else table
 
 
 def _choose_columns(
@@ -193,7 +197,7 @@ def _cells(standing: Standing, ladder: Ladder) -> tuple[str, ...]:
     )
 
 
-def _notes(ladder: Ladder, names: Sequence[str]) -> Iterator[str]:
+def _notes(ladder: Ladder, names: Sequence[str], most: int | None) -> Iterator[str]:
     """Yield the notes below the places, a line each, with the clips' names as the board shows them."""
     pairs = {clips: pair for clips, pair in ladder.pairs.items() if pair.joined}
     if ladder.first is None:
@@ -201,20 +205,20 @@ def _notes(ladder: Ladder, names: Sequence[str]) -> Iterator[str]:
     else:
         yield f"judged: {len(pairs)} of {ladder.possible} pairs, {ladder.judgements} judgement(s)"
     if groups := _equal_groups(ladder, names):
-        yield from _first_lines([f"cannot be told apart: {', '.join(group)}" for group in groups])
+        yield from _first_lines([f"cannot be told apart: {', '.join(group)}" for group in groups], most)
     elif len(ladder.standings) > 1 and ladder.first:
         yield "every clip can be told from the next"
     cycles = [" > ".join(names[clip] for clip in (*cycle, cycle[0])) for cycle in ladder.cycles]
-    yield from _first_lines([f"goes round: {cycle}" for cycle in cycles])
+    yield from _first_lines([f"goes round: {cycle}" for cycle in cycles], most)
     if pairs and ladder.first:
         yield _position_effect(ladder.first)
     if differing := [(pair, (names[i], names[j])) for (i, j), pair in pairs.items() if pair.disagreements]:
         yield _describe_orders(ladder.orders)
-        yield from _first_lines([_disagreement(*of) for of in differing])
+        yield from _first_lines([_disagreement(*of) for of in differing], most)
     if ladder.failures:
         why = next(error for pair in ladder.pairs.values() for error in pair.errors)
         yield f"warning: {ladder.failures} judgement(s) gave no verdict, for example: {why}"
-    yield from _first_lines([f"not ranked: {names[clip]}: {why}" for clip, why in ladder.unranked])
+    yield from _first_lines([f"not ranked: {names[clip]}: {why}" for clip, why in ladder.unranked], most)
     yield from (f"warning: {line}" for line in describe_warnings(ladder.conditions))
     if sizes := describe_frame_sizes(ladder.conditions):
         yield f"warning: {sizes}"
@@ -259,10 +263,10 @@ def _disagreement(pair: JudgedPair, names: tuple[str, str]) -> str:
     return f"orders disagree: {' and '.join(names)} on {', '.join(pair.disagreements)}{overall}"
 
 
-def _first_lines(lines: Sequence[str]) -> Iterator[str]:
-    yield from lines[:_MOST_LINES]
-    if len(lines) > _MOST_LINES:
-        yield f"and {len(lines) - _MOST_LINES} more of these"
+def _first_lines(lines: Sequence[str], most: int | None) -> Iterator[str]:
+    yield from lines[:most]
+    if more := len(lines[len(lines) if most is None else most :]):
+        yield f"and {more} more of these: -v lists them"
 
 
 def _signed(value: float, digits: int = 1) -> str:

@@ -1,284 +1,213 @@
-"""Shows the progress of a run: live on a terminal, as occasional lines in a pipe. All of it goes to stderr."""
+"""One view of work on stderr: rows and a status that vanish on a terminal, a line now and then in a pipe."""
 
 from __future__ import annotations
 
-import io
+import contextlib
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING, Final, Self, TextIO
 
-from vrt_lite.interfaces import Event, Loading, TimeRange, Waiting
-from vrt_lite.show import LINE_EVERY_SECONDS, print_line
-from vrt_lite.show.leaderboard import board
-from vrt_lite.show.run_words import LONG_SECONDS, describe_judgement, describe_prediction
-from vrt_lite.show.words import (
-    count_of,
-    describe_event,
-    format_time,
-    interactive_console,
-    live_on,
-    safe,
-    spinner_for,
-    status_row,
-)
+from vrt_lite.show.words import console_on, format_time, percent, safe
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
-    from vrt_lite.ranking.clip_groups import ClipGroup
-    from vrt_lite.ranking.ladder import Ladder
-    from vrt_lite.ranking.rank import RankProgress
-
-_RATED_EVERY_SECONDS = 0.4
-_LINE_EVERY_SHARE = 0.05
-_JUDGEMENTS_OF_A_CLIP = 3
-"""So many of each clip give a first order of them: a budget to name where all pairs take long."""
-_LEAST_BUDGET = 20
+LINE_EVERY_SECONDS: Final = 30.0
+"""How often a pipe gets a line about what takes long."""
+_REFRESHES_PER_SECOND: Final = 10
+_WIDEST, _WIDEST_BAR = 88, 40
 
 
 @dataclass(frozen=True, slots=True)
-class RunState:
-    """The progress of a run. `figures` are its results so far, `last` is the last judgement; both are words."""
+class Status:
+    """What is done now, how much of it, and what `clock` says of the time when it is asked."""
 
+    words: str = ""
     done: int = 0
     total: int = 0
-    seconds_left: float | None = None
-    figures: str = ""
-    last: str = ""
+    clock: Callable[[], str] = str
 
-    def describe_time_left(self, since: float = 0.0) -> str:
-        """The time left in words, so many seconds after this was the state; empty if it is not known, or is over."""
-        left = 0.0 if self.seconds_left is None else self.seconds_left - since
-        return f"{format_time(left)} left" if left > 0 else ""
-
-    def describe(self, stage: str = "", since: float = 0.0) -> str:
-        """Return the state in one line, with what is done now, so many seconds after this was the state."""
-        parts = (f"{self.done} of {self.total}", self.figures, self.describe_time_left(since))
-        counts, last = ", ".join(filter(None, parts)), stage or self.last
-        return f"{counts}: {last}" if last else counts
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.words, self.clock())))
 
 
-class LineScreen:
-    """Prints states as lines: each one that has a last judgement, else one every 30 seconds or 5 % of the run.
+class Screen:
+    """Shows work on stderr, or another stream. A context manager; any thread may call it, and rich draws in its own.
 
-    While a judgement lasts longer than that, a line says every 30 seconds what is done.
+    `live=False` is for when others also write to stderr. Of the lines of `step` a terminal shows the last `rows`, above
+    the status; None leaves all of them on it.
     """
 
-    def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
-        self._stream = stream
-        self._quiet = quiet
-        self._state = self._printed = RunState()
-        self._due = self._shown = 0.0
-        self._stage = ""
-
-    def __enter__(self) -> LineScreen:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._state.done != self._printed.done:
-            self._print_state()
-
-    def begin(self, words: str, state: RunState) -> None:
-        """Print the words, if any, and take this state as printed."""
-        self._state = self._printed = state
-        self._shown = time.monotonic()
-        if words:
-            self._print(words)
-
-    def show_event(self, event: Event) -> None:
-        """Print that something large is loaded, or waited for, and what is done if a line is due."""
-        self._stage = describe_event(event) or self._stage
-        if isinstance(event, Loading | Waiting):
-            self._print(self._stage)
-        since = time.monotonic() - self._shown
-        if self._state.total and self._stage and since >= LINE_EVERY_SECONDS and time.monotonic() >= self._due:
-            self._due = time.monotonic() + LINE_EVERY_SECONDS
-            self._print(self._state.describe(self._stage, since))
-
-    def show_state(self, state: RunState) -> None:
-        """Print the state if a line is due."""
-        self._state, self._shown = state, time.monotonic()
-        step = state.done - self._printed.done >= _LINE_EVERY_SHARE * state.total
-        if state.last or step or state.done == state.total or time.monotonic() >= self._due:
-            self._print_state()
-
-    def _print_state(self) -> None:
-        self._printed, self._due = self._state, time.monotonic() + LINE_EVERY_SECONDS
-        self._print(self._state.describe())
-
-    def _print(self, line: str) -> None:
-        if not self._quiet:
-            print_line(line, self._stream)
-
-
-class LiveScreen:
-    """Draws the state on a terminal until it closes: the leaderboard of a ranking, the last judgement, a status row.
-
-    Events come in one thread, rich draws in another.
-    """
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._spinner = spinner_for(console)
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        quiet: bool = False,
+        live: bool = True,
+        rows: int | None = 1,
+        console: Console | None = None,
+    ) -> None:
+        to: TextIO | None = stream or sys.stderr  # None: it was closed when this process started
+        self._stream = None if quiet else to
+        # rich's refresh thread takes this inside its own lock, so nothing may be printed while it is held.
         self._lock = threading.Lock()
-        self._state = RunState()
-        self._shown = time.monotonic()
-        self._stage = "reading the clips"
-        self._ladder: Ladder | None = None
-        self._live = live_on(console, self._render)
+        self._status = Status("opening the clips")
+        self._rows: deque[tuple[str, str]] = deque(maxlen=rows)
+        self._stays = rows is None
+        self._board: Callable[[Console, int], RenderableType] | None = None
+        self._draft = ""
+        self._due = time.monotonic() + LINE_EVERY_SECONDS
+        if console is None and live and self._stream and self._stream.isatty():
+            console = console_on(self._stream)
+        self.console = console if console and console.is_interactive else None
+        if self.console:
+            from rich.live import Live
+            from rich.spinner import Spinner
 
-    def __enter__(self) -> LiveScreen:
-        self._live.start(refresh=True)
+            options = self.console.options
+            plain = options.ascii_only or options.legacy_windows
+            self._spinner = Spinner("line" if plain else "dots")
+            self._live = Live(
+                get_renderable=self._render,
+                console=self.console,
+                transient=True,
+                refresh_per_second=_REFRESHES_PER_SECOND,
+                vertical_overflow="crop",
+            )
+
+    def __enter__(self) -> Self:
+        if self.console:
+            self._live.start(refresh=True)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._live.stop()
+        if self.console:
+            self._live.stop()
 
-    def begin(self, words: str, state: RunState) -> None:
-        """Show the first state. Its bar says what the words say elsewhere, but for a long time, which is printed."""
-        if words and (state.seconds_left or 0) >= LONG_SECONDS:
-            self._console.print(safe(words, encoding=self._console.encoding))
-        self.show_state(state)
+    @property
+    def is_live(self) -> bool:
+        """Whether it draws on a terminal: its `console`."""
+        return self.console is not None
 
-    def show_event(self, event: Event) -> None:
-        """Show what the judge does."""
-        if stage := describe_event(event):
+    def say(self, line: str, style: str = "") -> None:
+        """Print a line that stays. If nobody reads it, it is dropped: the verdict must not be lost."""
+        if self.console:
+            from rich.padding import Padding
+            from rich.text import Text
+
+            indent = len(line) - len(line.lstrip())
+            shown = Text(safe(line.lstrip(), encoding=self.console.encoding), style)
+            self.console.print(Padding(shown, (0, 0, 0, indent)), width=min(self.console.width, _WIDEST))
+        elif self._stream:
+            with contextlib.suppress(OSError, ValueError):
+                self._stream.write(f"{safe(line, encoding=self._stream.encoding or 'utf-8')}\n")
+                self._stream.flush()
+
+    def step(self, line: str, style: str = "dim") -> None:
+        """Tell what has happened."""
+        if not self.console or self._stays:
+            self.say(line, style)
+        else:
             with self._lock:
-                self._stage = stage
+                self._rows.append((line, style))
 
-    def show_state(self, state: RunState) -> None:
-        """Show this state from the next refresh on."""
+    def show(self, status: Status, *, now: bool = False) -> None:
+        """Show what is done from now on. A pipe gets a line `now`, or when one is due."""
         with self._lock:
-            self._state, self._stage, self._shown = state, "", time.monotonic()
+            self._status = status
+        if not self.console and status.words and (now or time.monotonic() >= self._due):
+            self._due = time.monotonic() + LINE_EVERY_SECONDS
+            self.say(str(status))
 
-    def show_ladder(self, ladder: Ladder | None) -> None:
-        """Show the best of a leaderboard, if any, above the state: as many as the terminal has lines for."""
+    def draft(self, text: str) -> None:
+        """Show text that is being written below the rows of a terminal."""
         with self._lock:
-            self._ladder = ladder
+            self._draft = text
+
+    def show_board(self, board: Callable[[Console, int], RenderableType] | None) -> None:
+        """Show what `board` draws in so many lines above all else on a terminal, if anything."""
+        with self._lock:
+            self._board = board
 
     def _render(self) -> RenderableType:
         from rich.console import Group
         from rich.text import Text
 
+        assert self.console
         with self._lock:
-            state, stage, ladder = self._state, self._stage, self._ladder
-            left = state.describe_time_left(time.monotonic() - self._shown)
-        encoding, (width, height) = self._console.encoding, self._console.size
-        rows: list[RenderableType] = []
-        if ladder and ladder.standings:
-            most = max(height - 5, 1)
-            rows.append(board(ladder, self._console, most=most))
-            if (more := len(ladder.standings) - most) > 0:
-                rows.append(Text(f"and {more} more", "dim"))
-        if state.last:
-            rows.append(Text(safe(state.last, encoding=encoding), "dim", no_wrap=True, overflow="crop"))
-        counts = f"{state.done} of {state.total}" if state.total else ""
-        words = safe(", ".join(filter(None, (counts, state.figures, stage))), encoding=encoding)
-        status = status_row(self._spinner, words, left, width, done=state.done, total=state.total)
-        return Group(*rows, status)
+            rows, draft, status, board = list(self._rows), self._draft, self._status, self._board
+        width, height = self.console.size
+        most = self._rows.maxlen or 0
+        folded: list[Text] = []
+        for line, style in [*rows, (draft, "dim")] if most else ():
+            indent = len(line) - len(line.lstrip())
+            shown = Text(safe(line.strip(), encoding=self.console.encoding), style)
+            room = max(min(width, _WIDEST) - indent, 1)
+            if most == 1:
+                shown.truncate(room)
+            folded += [Text(" " * indent).append_text(part) for part in shown.wrap(self.console, room) if part]
+        shown_rows = folded[-min(most, max(height - 2, 1)) :]
+        above = [board(self.console, max(height - 5, 1))] if board else []
+        return Group(*above, *shown_rows, self._status_row(status, width))
+
+    def _status_row(self, status: Status, width: int) -> Table:
+        """Make a row of at most `width` cells: a spinner, what is done, a bar if there is a total, and the time.
+
+        On a narrow terminal the bar goes first, then the end of the words.
+        """
+        from rich.cells import cell_len
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        assert self.console
+        words, clock = safe(status.words, encoding=self.console.encoding), status.clock()
+        room = min(width - cell_len(words) - cell_len(clock) - 4, _WIDEST_BAR)
+        drawn = status.total and room > 3
+        bar = [ProgressBar(status.total, status.done, width=room, complete_style="cyan")] if drawn else []
+        shown = Text(words, no_wrap=True, overflow="crop")
+        shown.truncate(max(width - cell_len(clock) - 3, 1))
+        row = Table.grid(padding=(0, 1))
+        row.add_row(self._spinner, shown, *bar, Text(clock, "dim", no_wrap=True, overflow="crop"))
+        return row
 
 
-def open_screen(*, quiet: bool = False, live: bool = True, stream: TextIO | None = None) -> LiveScreen | LineScreen:
-    """Return a screen on stderr for a run; `live=False` is for when others also write to stderr."""
-    to: TextIO | None = stream or sys.stderr
-    if to is None:  # stderr was closed when this process started
-        return LineScreen(io.StringIO(), quiet=True)
-    if live and not quiet and (console := interactive_console(to)):
-        return LiveScreen(console)
-    return LineScreen(to, quiet=quiet)
+class CountedWork:
+    """Shows how much of some work is done, and the time left at the mean speed so far. Any thread may add to it."""
 
+    def __init__(self, screen: Screen, words: str = "asking the hub") -> None:
+        self.say = screen.say
+        self._screen, self._words = screen, words
+        self._lock = threading.Lock()
+        self._total = self._done = self._before = 0
+        self._start = 0.0
+        screen.show(Status(words))
 
-class _RunView:
-    """Shows a run on its screen. A context manager; `done` counts its judgements, also those of earlier calls."""
+    def begin(self, words: str, total: int, *, before: int = 0) -> None:
+        """Begin anew with this much work, some of it done before."""
+        with self._lock:
+            self._words, self._total, self._start = words, total, time.monotonic()
+            self._done = self._before = before
 
-    def __init__(self, screen: LiveScreen | LineScreen) -> None:
-        self.done: int = 0
-        self._screen = screen
+    def advance(self, count: int) -> None:
+        """Add to what is done."""
+        with self._lock:
+            self._done += count
+            # Within the total: what was lost may be more than came since the beginning.
+            done, seconds = min(max(self._done, 0), self._total), time.monotonic() - self._start
+            new, left = done - self._before, self._total - done
+            clock = f"{format_time(seconds / new * left)} left" if new > 0 and left else ""
+            words = f"{self._words} {percent(done / self._total, digits=0)}" if self._total else self._words
+        self._screen.show(Status(words, done, self._total, lambda: clock))
 
-    def __enter__(self) -> Self:
-        self._screen.__enter__()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._screen.__exit__(*exc)
-
-    def observe(self, event: Event) -> None:
-        """Show what the judge does."""
-        self._screen.show_event(event)
-
-
-class RankingView(_RunView):
-    """Shows a ranking at work: its leaderboard on a terminal, a line for each judgement elsewhere."""
-
-    def __init__(self, screen: LiveScreen | LineScreen) -> None:
-        super().__init__(screen)
-        self._groups: Sequence[ClipGroup] = ()
-        self._due = 0.0
-
-    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, predicted: TimeRange | None) -> None:
-        """Show how many judgements there will be, how long they will take, and what is known already."""
-        self._groups, self.done = groups, done
-        clips = sum(len(group.clips) for group in groups)
-        words = f"{clips} clips, at most {count_of(most, 'judgement')}, {done} of them made before"
-        budget = round(_JUDGEMENTS_OF_A_CLIP * clips, -1)
-        state = RunState(done, most, predicted and predicted.middle)
-        self._screen.begin(words + describe_prediction(predicted, most - done, budget), state)
-        self._rate(groups[0])
-
-    def judged(self, progress: RankProgress) -> None:
-        """Show the result of a pair."""
-        self.done = progress.done
-        last = describe_judgement(self._groups, progress)
-        self._screen.show_state(RunState(progress.done, progress.most, progress.seconds_left, last=last))
-        self._rate(self._groups[progress.label[0]])
-
-    def _rate(self, group: ClipGroup) -> None:
-        """Draw the leaderboard anew, at most a few times a second."""
-        screen, start = self._screen, time.monotonic()
-        if not isinstance(screen, LiveScreen) or start < self._due:
-            return
-        from vrt_lite.ranking.ladder import rate_group  # noqa: PLC0415 - numpy
-
-        ladder = rate_group(group)
-        end = time.monotonic()
-        # Rating hundreds of clips takes longer, and must not hold up the judge.
-        self._due = end + max(_RATED_EVERY_SECONDS, 10 * (end - start))
-        screen.show_ladder(ladder)
-
-
-class EvaluationView(_RunView):
-    """Shows an evaluation at work: counts, the accuracy so far, and the time left."""
-
-    def __init__(self, screen: LiveScreen | LineScreen, *, total: int) -> None:
-        super().__init__(screen)
-        screen.begin("", RunState(total=total))
-        self._total = total
-        self._failed = 0
-        self._right_of = {"tau": (0, 0), "diff": (0, 0)}
-
-    def begins(self, judgements: int, predicted: TimeRange | None) -> None:
-        """Say how long so many judgements will take, if that is known."""
-        budget = max(round(judgements // 10, -1), _LEAST_BUDGET)
-        words = describe_prediction(predicted, judgements, budget)
-        self._screen.begin(
-            words and f"{count_of(judgements, 'judgement')}{words}",
-            RunState(self.done, self._total, predicted and predicted.middle),
-        )
-
-    def count(self, label: int | None, verdict: int | None, *, seconds_left: float | None) -> None:
-        """Count a pair. `label` and `verdict` are the overall ones, None where there is none."""
-        self.done += 1
-        self._failed += verdict is None
-        if label is not None and verdict is not None:
-            for measure in ("tau", "diff") if label else ("tau",):
-                right, of = self._right_of[measure]
-                self._right_of[measure] = right + (label == verdict), of + 1
-        left = None if self.done == self._total else seconds_left
-        self._screen.show_state(RunState(self.done, self._total, left, self._figures()))
-
-    def _figures(self) -> str:
-        parts = [f"{measure} {100 * right / of:.1f}" for measure, (right, of) in self._right_of.items() if of]
-        return ", ".join([*parts, f"{self._failed} failed"] if self._failed else parts)
+    def reach(self, done: int, total: int) -> None:
+        """Say that so much is done; what the first call says was done before."""
+        if not self._total:
+            self.begin(self._words, total, before=done)
+        self.advance(done - self._done)

@@ -8,7 +8,7 @@ Video 1 is always the first clip given. Frames are numbered 1..N within their vi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
@@ -30,10 +30,7 @@ from vrt_lite.protocol.messages import OVERALL, FrameRef
 from vrt_lite.protocol.verdict import VIDEOS, Verdict, describe, headline, prefer
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.live import Live
-    from rich.spinner import Spinner
-    from rich.table import Table
+    from rich.console import Console, ConsoleOptions
 
     from vrt_lite.interfaces import Event
     from vrt_lite.protocol.messages import Odds
@@ -58,8 +55,6 @@ _EXCHANGED = ", clips exchanged"
 _CONFIDENCE = ("low", "medium", "high", "very high", "confirmed")
 _JOINERS = "\u200c\u200d"  # invisible, but Persian and emoji are not spelled without them
 _WIDE_SPACES = "\u00a0\u3000"  # not "printable" to Python
-_REFRESHES_PER_SECOND = 10
-_WIDEST_BAR = 40
 STYLES = ("dim", "cyan", "magenta")
 """By choice: tie, video 1, video 2. There is no blue, which is hard to read on most dark terminals."""
 
@@ -296,48 +291,3 @@ def console_on(stream: TextIO) -> Console:
     from rich.console import Console
 
     return Console(file=stream, highlight=False, markup=False, emoji=False)
-
-
-def interactive_console(stream: TextIO) -> Console | None:
-    """Return a console to draw progress on; None for a pipe or a terminal that cannot move its cursor."""
-    console = console_on(stream) if stream.isatty() else None
-    return console if console and console.is_interactive else None
-
-
-def live_on(console: Console, render: Callable[[], RenderableType]) -> Live:
-    """Return a display that draws what `render` returns, in a thread of its own, and removes it at its end."""
-    from rich.live import Live
-
-    return Live(
-        get_renderable=render,
-        console=console,
-        transient=True,
-        refresh_per_second=_REFRESHES_PER_SECOND,
-        vertical_overflow="crop",
-    )
-
-
-def spinner_for(console: Console) -> Spinner:
-    """Return a spinner that this console's encoding can show."""
-    from rich.spinner import Spinner
-
-    return Spinner("line" if console.options.ascii_only or console.options.legacy_windows else "dots")
-
-
-def status_row(spinner: Spinner, words: str, time: str, width: int, *, done: int = 0, total: int = 0) -> Table:
-    """Make a row of at most `width` cells: a spinner, what happens, a time, and between them a bar if there is a total.
-
-    On a narrow terminal the bar goes first, then the end of the words.
-    """
-    from rich.cells import cell_len
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    bar_width = min(width - cell_len(words) - cell_len(time) - 4, _WIDEST_BAR)
-    bar = [ProgressBar(total, done, width=bar_width, complete_style="cyan")] if total and bar_width > 3 else []
-    shown = Text(words, no_wrap=True, overflow="crop")
-    shown.truncate(max(width - cell_len(time) - 3, 1))
-    row = Table.grid(padding=(0, 1))
-    row.add_row(spinner, shown, *bar, Text(time, "dim", no_wrap=True, overflow="crop"))
-    return row

@@ -29,15 +29,6 @@ def print_wrapped(line: str, stream: TextIO | None) -> None:
         stream.flush()
 
 
-def rewrite_line(text: str, stream: TextIO | None) -> None:
-    """Write over the current line of a terminal; an empty text clears it. Anything else gets nothing."""
-    if stream is not None and (width := terminal_width(stream) - 1) > 0:
-        line = safe(text, encoding=stream.encoding or "utf-8")[:width]
-        end = "" if text else "\r"
-        stream.write(f"\r{line:<{width}}{end}")
-        stream.flush()
-
-
 def fit_line(line: str, stream: TextIO) -> list[str]:
     """Return a line as `write_lines` writes it: harmless, and in several lines where a terminal is too narrow."""
     return wrap_line(safe(line, encoding=stream.encoding or "utf-8"), terminal_width(stream))

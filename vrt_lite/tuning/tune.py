@@ -14,8 +14,7 @@ from vrt_lite.errors import VrtError
 from vrt_lite.fitting.time_estimate import count_work
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles
-from vrt_lite.models.gguf import gguf_bytes
-from vrt_lite.models.quants import loses_detail
+from vrt_lite.models.gguf import gguf_bytes, loses_detail
 from vrt_lite.settings import Settings
 from vrt_lite.tuning import Tuning, plan_engine
 from vrt_lite.tuning.measure import ModelSpeed, check_same, measure_model

@@ -18,10 +18,10 @@ from threading import Lock
 from typing import Any
 
 from vrt_lite.clip_files import NumberedPictures, find_pictures, is_clip_there, list_patterns
+from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
 from vrt_lite.ranking.entries import list_videos, natural_key, read_entries
 from vrt_lite.show.pages.render_templates import make_visible
-from vrt_lite.web.decoder import Decoder
 from vrt_lite.web.playable_copies import is_played
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.upload_folder import UploadFolder

@@ -16,7 +16,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.interfaces import Observe, Stop, TimeRange
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
-from vrt_lite.pair_frames import Workspace
+from vrt_lite.pair_frames import ClipLook
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Remote, Settings
@@ -71,7 +71,7 @@ class JobJudge:
         """As `Judge.predict`."""
         return self._judge.predict(clip)
 
-    def look_at(self, clip: Path) -> tuple[float, Workspace]:
+    def look_at(self, clip: Path) -> ClipLook:
         """As `Judge.look_at`."""
         self._job.check_cancelled()
         return self._judge.look_at(clip)

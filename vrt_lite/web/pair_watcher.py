@@ -28,10 +28,10 @@ class PairWatcher:
         """Tell that a pair begins. VideoError if a clip cannot be used."""
         self._exchanged = exchanged
         looks = [judge.look_at(path) for path in clips]
-        self._spaces = tuple(space for _, space in looks)
+        self._spaces = tuple(look.workspace for look in looks)
         about = [
-            {"name": make_visible(name_clip(path)), "seconds": seconds}
-            for path, (seconds, _) in zip(clips, looks, strict=True)
+            {"name": make_visible(name_clip(path)), "seconds": look.duration_seconds}
+            for path, look in zip(clips, looks, strict=True)
         ]
         self._job.add("pair", clips=about[::-1] if exchanged else about, exchanged=exchanged)
 

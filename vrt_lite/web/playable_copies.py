@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from vrt_lite.clip_files import stamp_clip
+from vrt_lite.decoder import Decoder
 from vrt_lite.disk import write_file
-from vrt_lite.web.decoder import Decoder
 
 _PLAYED: Final = frozenset((".mp4", ".m4v", ".mov", ".webm"))
 _MOST_COPIES: Final = 200

@@ -25,7 +25,7 @@ def write_served_report(state: ServerState, name: str) -> str:
     top = render_page("report_top.html", query=urlencode({"run": run.name}))
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=state.clip_store.uploads.path) as folder:
         path = Path(folder) / "report.html"
-        write_run(run, path, served=ServedReport(top, state.clip_store.make_address))
+        write_run(run, path, state.clip_store.decoder, served=ServedReport(top, state.clip_store.make_address))
         return path.read_text(encoding="utf-8")
 
 
@@ -33,7 +33,7 @@ def render_verdict(judgement: Any, state: ServerState, addresses: list[str]) -> 
     """Render a judgement as the report's article, with its pictures in it. Its clips are played at `addresses`."""
     read = Judgement.from_json(judgement)
     frames = {(f.video, f.source_frame) for order in read.orders for r in order.rounds for f in r.frames}
-    album = FrameAlbum(_PICTURE_BYTES, largest=_PICTURE_BYTES // max(len(frames), 1))
+    album = FrameAlbum(state.clip_store.decoder, _PICTURE_BYTES, largest=_PICTURE_BYTES // max(len(frames), 1))
     for video, clip in enumerate(read.inputs, start=1):
         places = [path for path in find_places(clip, None) if state.clip_store.is_allowed(path)]
         album.embed_in_place(clip, (source for of, source in frames if of == video), places)

@@ -19,9 +19,9 @@ from threading import Lock
 from typing import BinaryIO, Final
 
 from vrt_lite.clip_files import MOST_PICTURES, PICTURE_SUFFIXES, find_pictures
+from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
-from vrt_lite.web.decoder import Decoder
 from vrt_lite.web.refusals import RefusedRequestError
 
 MOST_UPLOAD_BYTES: Final = 2 * 2**30

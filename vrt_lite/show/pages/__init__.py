@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vrt_lite.decoder import Decoder
 from vrt_lite.errors import UsageError
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.show.pages.clip_copies import ClipCopies
@@ -35,14 +36,15 @@ def write_report(
     written.
     """
     check_name(path)
-    if isinstance(source, Judgement):
-        _write_pair(source, path, beside, copies)
-    elif isinstance(source, Mapping):
-        _write_pair(Judgement.from_json(source), path, beside, copies)
-    else:
-        from vrt_lite.show.pages.run_page import write_run  # noqa: PLC0415 - numpy only for a run
+    with Decoder() as decoder:
+        if isinstance(source, Judgement):
+            _write_pair(source, path, beside, copies, decoder)
+        elif isinstance(source, Mapping):
+            _write_pair(Judgement.from_json(source), path, beside, copies, decoder)
+        else:
+            from vrt_lite.show.pages.run_page import write_run  # noqa: PLC0415 - numpy only for a run
 
-        write_run(source, path, beside=beside, copies=copies)
+            write_run(source, path, decoder, beside=beside, copies=copies)
 
 
 def check_name(path: Path) -> None:
@@ -51,16 +53,18 @@ def check_name(path: Path) -> None:
         raise UsageError(f"The report {path} cannot be written: a report is HTML. Give a name that ends in .html.")
 
 
-def _write_pair(judgement: Judgement, path: Path, beside: Path | None, copies: ClipCopies | None) -> None:
+def _write_pair(
+    judgement: Judgement, path: Path, beside: Path | None, copies: ClipCopies | None, decoder: Decoder
+) -> None:
     frames = {(f.video, f.source_frame) for order in judgement.orders for r in order.rounds for f in r.frames}
-    album = FrameAlbum(_PICTURE_BYTES, largest=_PICTURE_BYTES // max(len(frames), 1))
+    album = FrameAlbum(decoder, _PICTURE_BYTES, largest=_PICTURE_BYTES // max(len(frames), 1))
     addresses: list[str] = []
     notes: list[str] = []
     for video, clip in enumerate(judgement.inputs, start=1):
         places = find_places(clip, beside)
         album.embed_in_place(clip, (source for of, source in frames if of == video), places)
         linked = make_address(places[0], path) if places and clip.sha256 not in album.absent else ""
-        addresses.append(copies.embed(clip, places) if copies else linked)
+        addresses.append(copies.embed(clip, places, decoder) if copies else linked)
         notes.append(copies.notes[clip.sha256] if copies else album.absent.get(clip.sha256, ""))
     one, two = (clip.name for clip in judgement.inputs)
     with write_page(path, f"{write_title(judgement)}: {one} and {two}", embedded=copies is not None) as file:

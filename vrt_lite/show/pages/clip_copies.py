@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
-from vrt_lite.show.pages.frame_album import open_judged_clip
 
 if TYPE_CHECKING:
     from vrt_lite.records.judgement import JudgedClip
@@ -37,17 +37,16 @@ class ClipCopies:
     ids: dict[str, str] = field(default_factory=dict[str, str])
     notes: dict[str, str] = field(default_factory=dict[str, str])
 
-    def embed(self, clip: JudgedClip, places: Sequence[Path]) -> str:
+    def embed(self, clip: JudgedClip, places: Sequence[Path], decoder: Decoder) -> str:
         """Make a copy of a clip, as a data URI. Returns an empty text, and notes why, if there can be none."""
-        from vrt_lite.video.small_copy import MOST_BYTES, write_small_copy  # noqa: PLC0415
+        from vrt_lite.video.small_copy import MOST_BYTES  # noqa: PLC0415 - PyAV only for a copy
 
         if self.bytes_left < MOST_BYTES * 4 // 3:
             self.notes[clip.sha256] = "it is left out, to keep this page small"
             return ""
         self.say(f"copying {clip.name} into the report")
         try:
-            with open_judged_clip(clip, places) as opened:
-                copy = write_small_copy(opened)
+            copy = decoder.copy_judged(clip, places)
         except VideoError as error:
             self.notes[clip.sha256] = str(error)
             return ""

@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from vrt_lite.decoder import Decoder
 from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.cases import read_eval_about
 from vrt_lite.evaluation.evaluate import figures_of
@@ -73,6 +74,7 @@ class _RunPages:
 def write_run(
     run: Run,
     path: Path,
+    decoder: Decoder,
     *,
     beside: Path | None = None,
     copies: ClipCopies | None = None,
@@ -94,7 +96,7 @@ def write_run(
     places = {sha256: find_places(of.clip, beside, known=known.get(sha256, "")) for sha256, of in shown.items()}
     if served:
         places = {sha256: [place for place in at if served.make_address(place)] for sha256, at in places.items()}
-    album = FrameAlbum(PICTURE_BYTES, largest=_LARGEST_PICTURE)
+    album = FrameAlbum(decoder, PICTURE_BYTES, largest=_LARGEST_PICTURE)
     for sha256 in list(shown)[:_POSTERS] if run.kind == "rank" else ():
         album.embed_in_place(shown[sha256].clip, sorted(shown[sha256].first)[:1], places[sha256])
     names = {sha256: of.clip.name for sha256, of in shown.items()}
@@ -120,7 +122,7 @@ def write_run(
         if copies:
             for sha256, of in shown.items():
                 clip = replace(of.clip, path=known.get(sha256) or of.clip.path)
-                if uri := copies.embed(clip, places[sha256]):
+                if uri := copies.embed(clip, places[sha256], decoder):
                     write_data(file, copies.ids[sha256], uri)
         _write_pairs(file, (_render_page(pages, pair) for pair in pairs))
 

@@ -1,0 +1,29 @@
+"""Compares in a process in which an allocation fails: see failing_allocations.c, which must be preloaded."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+from vrt_lite.api import Judge
+from vrt_lite.records.judgement import Judgement
+from vrt_lite.settings import Settings
+
+_opened: list[Judge] = []
+
+
+def fail_allocations(first: int, last: int) -> int:
+    """Let allocations fail by their numbers from now on; returns how many there were since it was called before."""
+    return ctypes.CDLL(None).fail_allocations(ctypes.c_long(first), ctypes.c_long(last))
+
+
+def compare_failing(clips: tuple[Path, Path], prompt: str, first: int, last: int) -> tuple[Judgement, int]:
+    """Compare with a judge that stays open, while these allocations fail. Returns how many there were too."""
+    if not _opened:
+        _opened.append(Judge(settings=Settings(cache=False)))
+    fail_allocations(first, last)
+    try:
+        judgement = _opened[0].compare(*clips, prompt=prompt)
+    finally:
+        count = fail_allocations(-1, -1)
+    return judgement, count

@@ -1,1 +1,0 @@
-"""Evaluates judges: outcomes of cases, figures, tables, pictures."""

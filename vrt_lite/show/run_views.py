@@ -1,0 +1,175 @@
+"""A run at work: its leaderboard or its accuracy so far on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from vrt_lite.interfaces import Event, Loading, TimeRange, Waiting
+from vrt_lite.show.leaderboard import draw_board, name_first
+from vrt_lite.show.progress import Screen, Status
+from vrt_lite.show.run_words import LONG_SECONDS, describe_judgement, describe_prediction
+from vrt_lite.show.words import count_of, describe_event, format_time
+
+if TYPE_CHECKING:
+    from vrt_lite.ranking.clip_groups import ClipGroup
+    from vrt_lite.ranking.rank import RankProgress
+
+_RATED_EVERY_SECONDS: Final = 0.4
+_LINE_EVERY_SHARE: Final = 0.05
+_JUDGEMENTS_OF_A_CLIP: Final = 3
+"""So many of each clip give a first order of them: a budget to name where all pairs take long."""
+_LEAST_BUDGET: Final = 20
+
+
+class _RunView:
+    """Shows a run on a screen. A context manager; `done` counts its judgements, also those of earlier calls."""
+
+    def __init__(self, screen: Screen, *, total: int = 0) -> None:
+        self.done = 0
+        self._screen, self._total = screen, total
+        self._figures = ""
+        self._end: float | None = None
+        self._show("reading the clips", now=False)
+
+    def __enter__(self) -> Self:
+        self._screen.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._screen.__exit__(*exc)
+
+    def observe(self, event: Event) -> None:
+        """Show what the judge does."""
+        if stage := describe_event(event):
+            self._show(stage, now=isinstance(event, Loading | Waiting))
+
+    def _begin(self, words: str, total: int, predicted: TimeRange | None) -> None:
+        """Say what the run will be. On a terminal the bar tells it, unless it takes long."""
+        self._total = total
+        self._plan(predicted and predicted.middle)
+        if words and (not self._screen.is_live or (self._end and predicted and predicted.middle >= LONG_SECONDS)):
+            self._screen.say(words)
+        self._show()
+
+    def _plan(self, seconds_left: float | None) -> None:
+        self._end = None if seconds_left is None else time.monotonic() + seconds_left
+
+    def _show(self, stage: str = "", *, now: bool = False) -> None:
+        counts = f"{self.done} of {self._total}" if self._total else ""
+        words = ", ".join(filter(None, (counts, self._figures, stage)))
+        self._screen.show(Status(words, self.done, self._total, self._describe_time_left), now=now)
+
+    def _describe_time_left(self) -> str:
+        left = (self._end or 0.0) - time.monotonic()
+        return f"{format_time(left)} left" if left > 0 else ""
+
+
+class RankingView(_RunView):
+    """Shows a ranking at work: its leaderboard on a terminal, a line for each judgement elsewhere."""
+
+    _groups: Sequence[ClipGroup] = ()
+    _due = 0.0
+
+    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, predicted: TimeRange | None) -> None:
+        """Show how many judgements there will be, how long they will take, and what is known already."""
+        self._groups, self.done = groups, done
+        clips = sum(len(group.clips) for group in groups)
+        words = f"{clips} clips, at most {count_of(most, 'judgement')}, {done} of them made before"
+        budget = round(_JUDGEMENTS_OF_A_CLIP * clips, -1)
+        self._begin(words + describe_prediction(predicted, most - done, budget), most, predicted)
+        self._rate(groups[0])
+
+    def judged(self, progress: RankProgress) -> None:
+        """Show the result of a pair."""
+        self.done, self._total = progress.done, progress.most
+        self._plan(progress.seconds_left)
+        counts = ", ".join(filter(None, (f"{self.done} of {self._total}", self._describe_time_left())))
+        last = describe_judgement(self._groups, progress)
+        self._screen.step(last if self._screen.is_live else f"{counts}: {last}")
+        if self._screen.is_live:
+            self._show()
+        self._rate(self._groups[progress.label[0]])
+
+    def _rate(self, group: ClipGroup) -> None:
+        """Draw the leaderboard anew, at most a few times a second."""
+        start = time.monotonic()
+        if not self._screen.is_live or start < self._due:
+            return
+        from vrt_lite.ranking.ladder import rate_group  # noqa: PLC0415 - numpy
+
+        ladder = rate_group(group)
+        end = time.monotonic()
+        # Rating hundreds of clips takes longer, and must not hold up the judge.
+        self._due = end + max(_RATED_EVERY_SECONDS, 10 * (end - start))
+        self._screen.show_board(functools.partial(draw_board, ladder) if ladder.standings else None)
+
+
+class FolderView(RankingView):
+    """Shows what is judged in watched folders, which clips came and went, and which are waited for."""
+
+    _names: frozenset[str] = frozenset()
+    _waiting: Mapping[Path, str] = {}
+
+    def changed(self, group: ClipGroup, done: int, most: int, waiting: Mapping[Path, str]) -> None:
+        """Show what changed in the folders."""
+        names = frozenset(clip.name for clip in group.clips)
+        came, went = sorted(names - self._names), sorted(self._names - names)
+        # Why it is waited for changes with each piece that is written; the end of the run says it.
+        later = sorted(path.name for path in waiting if path not in self._waiting)
+        parts = (("new", came), ("gone", went), ("waiting for", later))
+        news = [f"{what}: {name_first(which)}" for what, which in parts if which]
+        self._names, self._waiting, self._groups, self.done = names, dict(waiting), (group,), done
+        self._figures = f"waiting for {name_first([path.name for path in waiting]) or 'new clips'}"
+        if news:
+            self._screen.step("; ".join([count_of(len(names), "clip"), *news]))
+        self._begin("", most, None)
+        self._due = 0.0
+        if len(names) > 1:
+            self._rate(group)
+        else:
+            self._screen.show_board(None)
+
+    def judged(self, progress: RankProgress) -> None:
+        """Show the result of a pair; after the last one the leaderboard stays as it is for long."""
+        if progress.done >= progress.most:
+            self._due = 0.0
+        super().judged(progress)
+
+
+class EvaluationView(_RunView):
+    """Shows an evaluation at work: counts, the accuracy so far, and the time left."""
+
+    def __init__(self, screen: Screen, *, total: int) -> None:
+        super().__init__(screen, total=total)
+        self._failed = self._printed = 0
+        self._right_of = {"tau": (0, 0), "diff": (0, 0)}
+
+    def __exit__(self, *exc: object) -> None:
+        if self.done != self._printed:
+            self._show(now=True)
+        super().__exit__(*exc)
+
+    def begins(self, judgements: int, predicted: TimeRange | None) -> None:
+        """Say how long so many judgements will take, if that is known."""
+        budget = max(round(judgements // 10, -1), _LEAST_BUDGET)
+        words = describe_prediction(predicted, judgements, budget)
+        self._begin(words and f"{count_of(judgements, 'judgement')}{words}", self._total, predicted)
+
+    def count(self, label: int | None, verdict: int | None, *, seconds_left: float | None) -> None:
+        """Count a pair. `label` and `verdict` are the overall ones, None where there is none."""
+        self.done += 1
+        self._failed += verdict is None
+        if label is not None and verdict is not None:
+            for measure in ("tau", "diff") if label else ("tau",):
+                right, of = self._right_of[measure]
+                self._right_of[measure] = right + (label == verdict), of + 1
+        self._plan(None if self.done == self._total else seconds_left)
+        figures = [f"{measure} {100 * right / of:.1f}" for measure, (right, of) in self._right_of.items() if of]
+        self._figures = ", ".join([*figures, *([f"{self._failed} failed"] if self._failed else [])])
+        now = self.done - self._printed >= _LINE_EVERY_SHARE * self._total or self.done == self._total
+        self._printed = self.done if now else self._printed
+        self._show(now=now)
