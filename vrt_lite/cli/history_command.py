@@ -35,7 +35,7 @@ def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     if remove and id is None:
         raise UsageError("--rm deletes one comparison: give its ID. See: vrt-lite history")
-    from vrt_lite.runs.history import find_compared, id_of, list_history  # noqa: PLC0415
+    from vrt_lite.runs.history import find_compared, list_history  # noqa: PLC0415
     from vrt_lite.show import show_verdict  # noqa: PLC0415
     from vrt_lite.show.comparisons import describe_pair  # noqa: PLC0415
     from vrt_lite.show.table import show_table  # noqa: PLC0415
@@ -54,7 +54,7 @@ def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_
             clips = {pair.first, pair.second}
             every = [of for of in run.results() if {of.first, of.second} == clips and of.prompt == pair.prompt]
             opened.remove_judgements("compare", [result.key for result in every])
-            print_text(f"comparison {id_of(pair)[:_ID_CHARACTERS]} is deleted")
+            print_text(f"comparison {pair.id[:_ID_CHARACTERS]} is deleted")
         elif (judgement := run.read_pair(pair)) is None:
             raise UsageError(f"Comparison {id!r} has no verdict: {pair.errors[0]}")
         elif as_json:

@@ -27,7 +27,7 @@ def describe_pair(run: Run, pair: JudgedPair) -> dict[str, Any]:
     first, second = (clip.name for clip in judgement.inputs) if judgement else (pair.first[:12], pair.second[:12])
     error = "" if judgement else pair.errors[0]
     return {
-        "id": pair.results[0].key,
+        "id": pair.id,
         "first": first,
         "second": second,
         "sha256": [pair.first, pair.second],
