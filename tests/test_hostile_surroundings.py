@@ -254,6 +254,8 @@ def test_a_full_disk_takes_the_cache_before_the_store(
         assert status == 7
         assert "the disk is full" in stderr
         assert line_of(stderr).endswith("vrt-lite cache --clear")
+        status, stdout, stderr = vrt_lite(["compare", *CLIPS])
+        assert (status, "is not kept. The store" in stdout + stderr) == (0, True)
 
 
 def fill(path: Path) -> None:

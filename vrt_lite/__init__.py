@@ -26,13 +26,14 @@ if TYPE_CHECKING:
         VideoError,
         VrtError,
     )
+    from vrt_lite.evaluation.evaluate import Evaluation
     from vrt_lite.evaluation.figures import Figures
     from vrt_lite.protocol.messages import Dimension
     from vrt_lite.ranking.ladder import Ladder
     from vrt_lite.ranking.rank import Ranking
     from vrt_lite.records.judgement import Judgement
     from vrt_lite.records.pairs import Result
-    from vrt_lite.run_api import Evaluation, evaluate, rank, read_figures, read_ladders
+    from vrt_lite.run_api import evaluate, rank, read_figures, read_ladders
     from vrt_lite.runs.run import Run
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import Remote, Settings
@@ -72,7 +73,7 @@ __all__ = [
 
 _HOMES = {
     "Dimension": "protocol.messages",
-    "Evaluation": "run_api",
+    "Evaluation": "evaluation.evaluate",
     "Figures": "evaluation.figures",
     "Judge": "api",
     "Judgement": "records.judgement",

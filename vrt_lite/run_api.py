@@ -13,34 +13,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vrt_lite.api import Judge
 from vrt_lite.errors import UsageError
 from vrt_lite.evaluation import evaluate as evaluation
-from vrt_lite.evaluation.cases import Orders
 from vrt_lite.evaluation.fetching import find_set
 from vrt_lite.evaluation.figures import Figures
-from vrt_lite.evaluation.sets import choose_pairs, read_set
+from vrt_lite.evaluation.sets import read_set
 from vrt_lite.interfaces import Backend
 from vrt_lite.machine import MOST_SEQUENCES
 from vrt_lite.ranking.entries import read_entries
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank import Ranking, RankWatcher, rank_clips
 from vrt_lite.ranking.rank_run import Effort, read_groups
+from vrt_lite.records.labelled import Orders
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.settings import MOST_JOBS, Remote, Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """A judge compared with a labelled set: its figures, the run's name, and the name of the judge's model."""
-
-    run: str
-    judge: str
-    figures: Figures
 
 
 class _Unwatched:
@@ -120,7 +111,7 @@ def evaluate(
     name: str | None = None,
     store: Store | str | Path | None = None,
     watcher: evaluation.EvalWatcher | None = None,
-) -> Evaluation:
+) -> evaluation.Evaluation:
     """Compare a judge with a labelled set of pairs; returns its figures.
 
     `labelled` is a published set's name, its folder, or a table with the columns a, b, prompt, and overall, TA, VQ or
@@ -138,16 +129,10 @@ def evaluate(
     settings = settings or Settings()
     settings = replace(settings, preset=settings.preset or found.place.layout.preset)
     selection = evaluation.PairSelection(order, limit, sample, settings.seed, budget)
-    pairs = choose_pairs(found.pairs, limit=limit, sample=sample, seed=settings.seed)
     with _open_store(store) as opened, _open_judge(model, projector, settings, backend, jobs, opened) as judge:
-        key, named = judge.key(), judge.describe()["--model"]
-        who = evaluation.EvalJudge(judge, key, named, jobs)
-        run_name = name or evaluation.name_run(found, selection, key)
-        run = evaluation.begin_run(run_name, found, selection, judge=who, store=opened)
-        figures = evaluation.evaluate(
-            found, pairs, selection, run=run, store=opened, judge=who, watcher=watcher or _Unwatched()
+        return evaluation.evaluate(
+            found, selection, store=opened, judge=judge, watcher=watcher or _Unwatched(), name=name, jobs=jobs
         )
-    return Evaluation(run_name, named, figures)
 
 
 def read_ladders(run: Run) -> tuple[Ladder, ...]:

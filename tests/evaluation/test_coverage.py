@@ -21,12 +21,13 @@ from reports import Report
 from vrt_lite import ScriptedBackend, Store, evaluate
 from vrt_lite.cli import run
 from vrt_lite.errors import Warned
-from vrt_lite.evaluation.cases import EvalCase, Order, Orders, read_eval_about
+from vrt_lite.evaluation.cases import read_eval_about
 from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.evaluation.figures import Coverage, Figures
 from vrt_lite.models import find
 from vrt_lite.protocol.messages import KEYS, Odds, Reply
 from vrt_lite.protocol.verdict import make_verdict, prefer
+from vrt_lite.records.labelled import EvalCase, Order, Orders
 from vrt_lite.records.pairs import Result, count_orders
 from vrt_lite.show.evaluation_charts import draw_plots, list_charts, list_confusion
 from vrt_lite.show.evaluation_summary import show_figures

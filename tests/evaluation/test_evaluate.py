@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import re
@@ -21,15 +22,14 @@ from terminals import Terminal
 from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.cli import run
-from vrt_lite.errors import NoVerdictError, StoreError, UsageError
-from vrt_lite.evaluation.cases import Orders
-from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection, begin_run, evaluate, figures_of, name_run
+from vrt_lite.errors import StoreError, UsageError
+from vrt_lite.evaluation.evaluate import PairSelection, evaluate, figures_of, name_run
 from vrt_lite.evaluation.metrics import wilson
 from vrt_lite.evaluation.sets import choose_pairs, locate_set, read_set
 from vrt_lite.protocol.messages import Odds, Reply
-from vrt_lite.records.pairs import Question
+from vrt_lite.records.labelled import Orders
 from vrt_lite.runs.export import csv_lines, json_lines
-from vrt_lite.runs.store import Store
+from vrt_lite.runs.store import Run, Store
 from vrt_lite.settings import Settings
 from vrt_lite.show.evaluation_charts import draw_plots, list_charts
 from vrt_lite.show.evaluation_summary import show_figures
@@ -86,6 +86,18 @@ def placed(name: str, tmp_path: Path, many_clips: list[Path]) -> Path:
     return folder
 
 
+class NamedJudge(Judge):
+    """A judge that is the same whatever its settings."""
+
+    named = "a scripted judge"
+
+    def key(self) -> str:
+        return self.named
+
+    def describe(self) -> dict[str, str]:
+        return {"--model": "scripted"}
+
+
 class Asked:
     """One call of evaluate with a scripted judge, and what it left."""
 
@@ -104,13 +116,18 @@ class Asked:
         found = read_set(locate_set(folder, split=split))
         pairs = choose_pairs(found.pairs, limit=selection.limit, sample=selection.sample, seed=selection.seed)
         with (
-            Judge("vrt-tiny-0", backend=self.backend, settings=settings, measures=False) as judge,
+            NamedJudge("vrt-tiny-0", backend=self.backend, settings=settings, measures=False) as judge,
             EvaluationView(Screen(self.stream), total=len(pairs)) as progress,
         ):
-            who = EvalJudge(judge, "a scripted judge", "scripted")
-            self.run = begin_run(name_run(found, selection, "a"), found, selection, judge=who, store=store)
-            figures = evaluate(found, pairs, selection, run=self.run, store=store, judge=who, watcher=progress)
-        self.figures = figures.to_json()
+            name = name_run(found, selection, "a")
+            made = evaluate(found, selection, store=store, judge=judge, watcher=progress, name=name)
+        self.made, self._store = made, store
+        self.figures = made.figures.to_json()
+
+    @property
+    def run(self) -> Run:
+        """The run that keeps it, if anything was judged."""
+        return self._store.run(self.made.run)
 
 
 @pytest.fixture
@@ -122,7 +139,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def shown_of(asked: Asked) -> str:
     """What a pipe gets of a run's figures."""
     out = io.StringIO()
-    show_figures(figures_of(asked.run), stream=out)
+    show_figures(asked.made.figures, stream=out)
     return out.getvalue()
 
 
@@ -439,15 +456,16 @@ def test_a_random_order_is_the_seeds(tmp_path: Path, many_clips: list[Path], sto
 
 def test_a_name_is_of_one_set_and_judge(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
     found = read_set(locate_set(placed("genai-bench", tmp_path, many_clips)))
-    with Judge(backend=ScriptedBackend([])) as judge:
-        judges = [EvalJudge(judge, key, "x") for key in ("one", "other")]
-    run = begin_run("mine", found, PairSelection(), judge=judges[0], store=store)
-    run.add_failure(Question("a", "b", "", "one"), NoVerdictError("No verdict."))
-    begin_run("mine", found, PairSelection(budget=3), judge=judges[0], store=store)
-    with pytest.raises(UsageError, match="other files or another profile of the same judge"):
-        begin_run("mine", found, PairSelection(), judge=judges[1], store=store)
-    with pytest.raises(UsageError, match=r"--limit none \(not 1\)"):
-        begin_run("mine", found, PairSelection(limit=1), judge=judges[0], store=store)
+    view = EvaluationView(Screen(io.StringIO(), quiet=True), total=6)
+    with NamedJudge(backend=ScriptedBackend([verdict("1000")])) as judge, view:
+        ask = functools.partial(evaluate, found, store=store, judge=judge, watcher=view, name="mine")
+        ask(PairSelection(budget=1))
+        ask(PairSelection(budget=0))
+        with pytest.raises(UsageError, match=r"--limit none \(not 1\)"):
+            ask(PairSelection(limit=1))
+        judge.named = "another"
+        with pytest.raises(UsageError, match="other files or another profile of the same judge"):
+            ask(PairSelection(budget=0))
 
 
 def test_figures_are_shown_drawn_and_plain_json(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
@@ -501,7 +519,7 @@ def test_a_hostile_table_stays_text(tmp_path: Path, many_clips: list[Path], stor
     shutil.copyfile(many_clips[0], tmp_path / "x.mp4")
     asked = Asked(tmp_path / "pairs.csv", store, [])
     out = io.StringIO()
-    show_figures(figures_of(asked.run), stream=out)
+    show_figures(asked.made.figures, stream=out)
     assert "\\x1b[31mred\\u202e" in out.getvalue()
     assert not {"\x1b", "\u202e"} & set(out.getvalue())
 

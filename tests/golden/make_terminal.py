@@ -23,7 +23,6 @@ from terminals import Terminal
 from vrt_lite.cli import run
 from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.errors import Warned
-from vrt_lite.evaluation.cases import EvalCase
 from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.evaluation.figures import Figures
 from vrt_lite.measures import MEASURES, compare_values
@@ -33,6 +32,7 @@ from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.participants import ExcludedClip
 from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.labelled import EvalCase
 from vrt_lite.records.pairs import Result
 from vrt_lite.show import show_verdict
 from vrt_lite.show.evaluation_summary import show_figures

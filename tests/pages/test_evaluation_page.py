@@ -12,8 +12,9 @@ from judgements import FINAL, ONE, TIED, TWO, call, sure, with_odds
 from pages.example_records import judge_pair
 from reports import Report
 
-from vrt_lite.evaluation.cases import EvalAbout, EvalCase, keep_case
+from vrt_lite.evaluation.cases import EvalAbout
 from vrt_lite.evaluation.evaluate import figures_of
+from vrt_lite.records.labelled import EvalCase
 from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.viewer import write_report
@@ -46,7 +47,7 @@ def evaluation(store: Store, folder: Path, split: str = "test") -> Run:
             cases.append(EvalCase(row, f"pair <{row}>", order, labels, "p", 11, key=result.key, clip_seconds=1.0))
     lost = EvalCase(2, "pair <2>", "given", {"OA": 1}, "p", 11, failure="missing clip", why="'<i>.mp4' is not there")
     for case in (*cases, lost):
-        keep_case(run, case)
+        run.keep_case(case)
     return run
 
 

@@ -24,7 +24,7 @@ from vrt_lite.cli import run
 from vrt_lite.clip_files import digest_clip
 from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.clips import Clips
-from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection, begin_run, evaluate
+from vrt_lite.evaluation.evaluate import PairSelection, evaluate
 from vrt_lite.evaluation.sets import locate_set, read_set
 from vrt_lite.ranking.entries import read_entries
 from vrt_lite.ranking.rank import Ranking, rank_clips
@@ -110,11 +110,7 @@ def test_a_table_may_name_every_form(tmp_path: Path) -> None:
     verdicts = [f"<final answer>TA=0, VQ=0, MQ=0, OA={winner}</final answer>" for winner in (2, 1)]
     view = EvaluationView(Screen(io.StringIO(), quiet=True), total=3)
     with Store(tmp_path / "runs.sqlite") as store, Judge(backend=ScriptedBackend(verdicts)) as judge, view:
-        who = EvalJudge(judge, "scripted", "scripted")
-        made = begin_run("pictures", found, PairSelection(), judge=who, store=store)
-        figures = evaluate(
-            found, found.pairs, PairSelection(), run=made, store=store, judge=who, watcher=view
-        ).to_json()
+        figures = evaluate(found, PairSelection(), store=store, judge=judge, watcher=view).figures.to_json()
     assert (figures["pairs"]["judged"], figures["pairs"]["failed"]) == (2, 1)
     clips = Clips(tmp_path)
     assert clips.find("renders/bright/%03d.png") == tmp_path / "renders" / "bright" / "%03d.png"

@@ -182,9 +182,9 @@ def test_a_watched_folder_takes_a_run_for_each_new_clip(tmp_path: Path, clips: P
 
 def test_an_evaluation_judges_each_clip_once(tmp_path: Path, clips: Path, scorer: Path) -> None:
     """Twelve clips in thirty pairs of both orders: twelve runs, and labels that are met as the scores have them."""
-    from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection, begin_run, evaluate
+    from vrt_lite.evaluation.evaluate import PairSelection, evaluate
     from vrt_lite.evaluation.fetching import find_set
-    from vrt_lite.evaluation.sets import choose_pairs, read_set
+    from vrt_lite.evaluation.sets import read_set
     from vrt_lite.show.progress import Screen
     from vrt_lite.show.run_views import EvaluationView
 
@@ -194,13 +194,8 @@ def test_an_evaluation_judges_each_clip_once(tmp_path: Path, clips: Path, scorer
     backend = BrightnessScore()
     with Store(tmp_path / "runs.sqlite") as store, Judge(scorer, backend=backend, measures=False) as judge:
         found = read_set(find_set(str(clips / "pairs.csv"), split=None, folder=None))
-        selection = PairSelection("both")
-        eval_judge = EvalJudge(judge, judge.key(), "heads")
-        run = begin_run("e", found, selection, judge=eval_judge, store=store)
         view = EvaluationView(Screen(io.StringIO(), quiet=True), total=60)
-        figures = evaluate(
-            found, choose_pairs(found.pairs), selection, run=run, store=store, judge=eval_judge, watcher=view
-        )
+        figures = evaluate(found, PairSelection("both"), store=store, judge=judge, watcher=view).figures
     used = {GREYS[number - 1] for pair in pairs for number in pair}
     assert sorted(backend.asked) == sorted(used)
     assert figures.pairs.judged == 30

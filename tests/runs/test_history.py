@@ -21,8 +21,9 @@ from judgements import judgement, sure
 from vrt_lite.api import Judge
 from vrt_lite.cli import run
 from vrt_lite.errors import NoVerdictError
+from vrt_lite.protocol.answer_form import ClipScore
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.records.pairs import JudgedPair
+from vrt_lite.records.pairs import JudgedPair, Question
 from vrt_lite.runs.history import compare_once, describe_orders, list_history
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
@@ -151,7 +152,7 @@ def test_the_command_line_lists_shows_and_deletes(
     assert "b.mp4" in shown
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)
     [entry] = listed(capfd)
-    assert (entry["clips"], entry["judge"], entry["orders"]) == ([hostile, str(made[1])], "vrt-tiny-2", 1)
+    assert (entry["first"], entry["judge"], entry["orders"], entry["error"]) == (name, "vrt-tiny-2", 1, "")
     whole = listed(capfd, entry["id"][:8])
     assert Judgement.from_json(whole).to_json() == whole
     assert run(["history", entry["id"][:8]]) == 0
@@ -193,6 +194,24 @@ def test_what_is_no_store_costs_no_verdict_unless_it_was_named(
     assert run(compare) == 0
     assert "This comparison is not kept." in capfd.readouterr().err
     assert run([*compare, "--store", str(own_home / "runs.sqlite")]) == 2
+
+
+def test_pairs_of_clips_that_were_judged_by_themselves_have_ids_of_their_own(tmp_path: Path) -> None:
+    scores = {"OA": ClipScore(3.0)}
+    alone = replace(judgement([sure()]), scores=(scores, scores))
+    with Store(tmp_path / "runs.sqlite") as store:
+        run = store.begin("c", kind="compare")
+        for clip in "abc":
+            run.add(Question(clip, "", PROMPT, "j"), alone)
+        for second in "bc":
+            assert run.result(Question("a", second, PROMPT, "j"))
+        entries = list_history(store)
+        assert len({pair.id[:8] for _, pair, _ in entries}) == 2
+        assert all(when > 1e9 for _, _, when in entries)
+        _, gone, _ = entries[0]
+        assert store.remove_judgements("compare", [result.key for result in gone.results]) == 0
+        [(_, left, _)] = list_history(store)
+        assert left.second != gone.second
 
 
 def start(made: tuple[Path, Path], *more: str) -> subprocess.Popen[str]:

@@ -27,7 +27,7 @@ from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, WorkerEndedE
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
     from vrt_lite.cli.report_writing import WantedReport
-    from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection
+    from vrt_lite.evaluation.evaluate import Evaluation, PairSelection
     from vrt_lite.evaluation.figures import Figures
     from vrt_lite.evaluation.sets import LabelledSet, Place
     from vrt_lite.runs.store import Store
@@ -86,7 +86,7 @@ def evaluate(
     and --backend only. --seed also draws the sample and the random order.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     _check_plots(plots)
-    from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection  # noqa: PLC0415
+    from vrt_lite.evaluation.evaluate import PairSelection  # noqa: PLC0415
     from vrt_lite.evaluation.sets import read_set  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
 
@@ -97,10 +97,9 @@ def evaluate(
         run = replace(run, judge=replace(run.judge, settings=replace(settings, preset=found.place.layout.preset)))
     with Store(run.store) as store, run.open_judge(store) as judge:
         _connect(judge, found, quiet=run.quiet, check=self_check)
-        eval_judge = EvalJudge(judge, judge.key(), judge.describe()["--model"], run.jobs)
-        name, figures = _judge_pairs(found, selection, eval_judge, store, run)
-    _print_figures(figures, run, judge=eval_judge.model, name=name, plots=plots)
-    _finish(figures, report, name, run)
+        made = _judge_pairs(found, selection, judge, store, run)
+    _print_figures(made.figures, run, judge=made.judge, name=made.run, plots=plots)
+    _finish(made.figures, report, made.run, run)
 
 
 def _connect(judge: Judge, found: LabelledSet, *, quiet: bool, check: bool) -> None:
@@ -154,22 +153,21 @@ def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bo
 
 
 def _judge_pairs(
-    found: LabelledSet, selection: PairSelection, judge: EvalJudge, store: Store, run: ChosenRun
-) -> tuple[str, Figures]:
-    """Judge the chosen pairs in their run, with progress on stderr; return the run's name and the figures."""
-    from vrt_lite.evaluation import evaluate as driver  # noqa: PLC0415
+    found: LabelledSet, selection: PairSelection, judge: Judge, store: Store, run: ChosenRun
+) -> Evaluation:
+    """Judge the chosen pairs in their run, with progress on stderr."""
+    from vrt_lite.evaluation.evaluate import evaluate as evaluate_judge  # noqa: PLC0415
+    from vrt_lite.evaluation.evaluate import name_run  # noqa: PLC0415
     from vrt_lite.evaluation.sets import choose_pairs  # noqa: PLC0415
     from vrt_lite.show.run_views import EvaluationView  # noqa: PLC0415
 
     pairs = choose_pairs(found.pairs, limit=selection.limit, sample=selection.sample, seed=selection.seed)
-    name = run.name or driver.name_run(found, selection, judge.key)
-    begun = driver.begin_run(name, found, selection, judge=judge, store=store)
+    name = run.name or name_run(found, selection, judge.key())
     if not run.quiet:
-        print_text(f"run {begun.name}: {len(pairs)} pairs of {found.place.layout.full_name}", err=True)
+        print_text(f"run {name}: {len(pairs)} pairs of {found.place.layout.full_name}", err=True)
     total = len(pairs) * (2 if selection.order == "both" else 1)
     with EvaluationView(run.open_screen(), total=total) as progress:
-        figures = driver.evaluate(found, pairs, selection, run=begun, store=store, judge=judge, watcher=progress)
-    return begun.name, figures
+        return evaluate_judge(found, selection, store=store, judge=judge, watcher=progress, name=name, jobs=run.jobs)
 
 
 def _print_figures(figures: Figures, run: ChosenRun, *, judge: str, name: str, plots: Path | None) -> None:

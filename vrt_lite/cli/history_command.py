@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,11 +11,7 @@ from vrt_lite.cli.options import json_option, open_existing_store, print_json, p
 from vrt_lite.cli.runs_command import STATUS, format_time
 from vrt_lite.errors import UsageError
 
-if TYPE_CHECKING:
-    from vrt_lite.records.pairs import JudgedPair
-    from vrt_lite.runs.run import Run
-
-_HEADINGS = ("ID", "JUDGED", "CLIPS", "RESULT", "JUDGE", "PROMPT")
+_HEADINGS = ("ID", "JUDGED", "VIDEO 1", "VIDEO 2", "RESULT", "JUDGE", "PROMPT")
 _ID_CHARACTERS = 8
 _PROMPT_CHARACTERS = 40
 
@@ -39,13 +35,15 @@ def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     if remove and id is None:
         raise UsageError("--rm deletes one comparison: give its ID. See: vrt-lite history")
-    from vrt_lite.runs.history import find_compared, id_of, list_history  # noqa: PLC0415
+    from vrt_lite.runs.history import find_compared, list_history  # noqa: PLC0415
     from vrt_lite.show import show_verdict  # noqa: PLC0415
+    from vrt_lite.show.comparisons import describe_pair  # noqa: PLC0415
     from vrt_lite.show.table import show_table  # noqa: PLC0415
 
     with open_existing_store(store) as opened:
         if id is None:
-            entries = [_describe(*entry) for entry in list_history(opened)[:count]]
+            newest = list_history(opened)[:count]
+            entries = [{**describe_pair(run, of), "made": format_time(at, whole=True)} for run, of, at in newest]
             if as_json:
                 print_json(entries)
             else:
@@ -56,7 +54,7 @@ def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_
             clips = {pair.first, pair.second}
             every = [of for of in run.results() if {of.first, of.second} == clips and of.prompt == pair.prompt]
             opened.remove_judgements("compare", [result.key for result in every])
-            print_text(f"comparison {id_of(pair)[:_ID_CHARACTERS]} is deleted")
+            print_text(f"comparison {pair.id[:_ID_CHARACTERS]} is deleted")
         elif (judgement := run.read_pair(pair)) is None:
             raise UsageError(f"Comparison {id!r} has no verdict: {pair.errors[0]}")
         elif as_json:
@@ -66,29 +64,8 @@ def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_
             print_text(f"judged {format_time(made)}")
 
 
-def _describe(run: Run, pair: JudgedPair, made: float) -> dict[str, Any]:
-    """Describe a comparison as plain data: `result` says it in words, `overall` is null without a verdict."""
-    from vrt_lite.show.words import write_headline  # noqa: PLC0415
-
-    judgement = run.read_pair(pair)
-    named = (judgement.inputs[0].name, judgement.inputs[1].name) if judgement else (pair.first[:12], pair.second[:12])
-    return {
-        "id": pair.results[0].key,
-        "made": format_time(made, whole=True),
-        "clips": [clip.path for clip in judgement.inputs] if judgement else [None, None],
-        "sha256": [pair.first, pair.second],
-        "prompt": pair.prompt,
-        "overall": judgement and judgement.to_json()["verdict"]["overall"],
-        "result": write_headline(judgement.verdict, named) if judgement else f"No verdict: {pair.errors[0]}",
-        "judge": judgement.model.name if judgement else str(run.about.get("model", "")),
-        "orders": len(judgement.orders) if judgement else 0,
-        "run": run.name,
-    }
-
-
 def _list_cells(entry: dict[str, Any]) -> tuple[str, ...]:
     when = entry["made"][:16].replace("T", " ")
-    names = " and ".join(Path(clip).name if clip else "?" for clip in entry["clips"])
     prompt = " ".join(entry["prompt"].split())
     shown = prompt if len(prompt) <= _PROMPT_CHARACTERS else f"{prompt[: _PROMPT_CHARACTERS - 1]}…"
-    return (entry["id"][:_ID_CHARACTERS], when, names, entry["result"], entry["judge"], shown)
+    return (entry["id"][:_ID_CHARACTERS], when, entry["first"], entry["second"], entry["words"], entry["judge"], shown)

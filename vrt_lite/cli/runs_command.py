@@ -88,7 +88,7 @@ def show(run: str, *, store: Path | None, as_json: bool, verbose: bool) -> None:
             from vrt_lite.show.comparisons import list_comparisons, show_comparisons  # noqa: PLC0415
 
             if as_json:
-                print_json({**_to_json(info), "comparisons": [pair.to_json() for pair in list_comparisons(found)]})
+                print_json({**_to_json(info), "comparisons": list(list_comparisons(found))})
             else:
                 show_comparisons(found, judge=str(found.about.get("model", "")))
         else:

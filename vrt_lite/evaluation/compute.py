@@ -12,11 +12,11 @@ from typing import Final
 from msgspec.structs import astuple, replace
 
 from vrt_lite.evaluation import figures as f
-from vrt_lite.evaluation.cases import UNDECIDED, EvalCase, Orders, ScoredCase, score_case
 from vrt_lite.evaluation.layouts import KEYS
 from vrt_lite.evaluation.metrics import Share, calibrated, commonest, diff, mean_interval, share, sign, tau
 from vrt_lite.protocol.verdict import join_orders
 from vrt_lite.records.conditions import conditions_of
+from vrt_lite.records.labelled import UNDECIDED, EvalCase, Orders, ScoredCase, score_case
 from vrt_lite.records.pairs import Result, count_orders
 
 HARD: Final = 0.1

@@ -15,24 +15,14 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from vrt_lite.errors import MissingClipError, VideoError, WorkerEndedError
-from vrt_lite.evaluation.cases import (
-    EvalAbout,
-    EvalCase,
-    Failure,
-    Order,
-    Orders,
-    keep_case,
-    new_case,
-    read_cases,
-    read_eval_about,
-    score_case,
-)
+from vrt_lite.evaluation.cases import EvalAbout, new_case, read_eval_about
 from vrt_lite.evaluation.clips import Clips
 from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.evaluation.figures import Figures
 from vrt_lite.evaluation.layouts import LabelledPair
-from vrt_lite.evaluation.sets import LabelledSet
+from vrt_lite.evaluation.sets import LabelledSet, choose_pairs
 from vrt_lite.interfaces import Event, TimeRange
+from vrt_lite.records.labelled import EvalCase, Failure, Order, Orders, score_case
 from vrt_lite.records.pairs import Result
 from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.judging import PairJudge, Task, judge_all
@@ -57,13 +47,12 @@ class PairSelection:
 
 
 @dataclass(frozen=True, slots=True)
-class EvalJudge:
-    """The judge, its `key()`, the name to show, and how many pairs it judges at once."""
+class Evaluation:
+    """A judge compared with a labelled set: its figures, the run's name, and the name of the judge's model."""
 
-    judge: PairJudge
-    key: str
-    model: str
-    jobs: int = 1
+    run: str
+    judge: str
+    figures: Figures
 
 
 class EvalWatcher(Protocol):
@@ -89,10 +78,39 @@ def name_run(found: LabelledSet, selection: PairSelection, judge: str) -> str:
     return f"eval-{hashlib.sha256(repr(facts).encode()).hexdigest()[:8]}"
 
 
-def begin_run(name: str, found: LabelledSet, selection: PairSelection, *, judge: EvalJudge, store: Store) -> Run:
-    """Return the run of that name, new or to be resumed; UsageError if it is about something else."""
+def evaluate(
+    found: LabelledSet,
+    selection: PairSelection,
+    *,
+    store: Store,
+    judge: PairJudge,
+    watcher: EvalWatcher,
+    name: str | None = None,
+    jobs: int = 1,
+) -> Evaluation:
+    """Judge what is not judged yet of a set; return the figures. The same call resumes where an earlier one stopped.
+
+    UsageError if a run of that name is about something else. Raises what `judge_all` raises. Each pair judged before an
+    error stays in the run.
+    """
+    place, identity = found.place, _identify(found, selection, judge)
+    pairs = choose_pairs(found.pairs, limit=selection.limit, sample=selection.sample, seed=selection.seed)
+    run = store.begin(name or name_run(found, selection, identity.judge), kind="eval", identity=identity)
+    run.note(_describe_run(found, selection, identity, scope=judge.scope, chosen=len(pairs)).to_json())
+    clips = Clips(place.folder, table=place.table, anywhere=place.layout.own)
+    cases = _Cases(run, clips, selection, watcher)
+    cases.start_clock(pairs, judge, jobs)
+    tasks = cases.choose_tasks(pairs)
+    judge_all(tasks, run, store=store, judge=judge, jobs=jobs, done=cases.keep_result, observe=watcher.observe)
+    return Evaluation(run.name, identity.model, figures_of(run))
+
+
+def _describe_run(
+    found: LabelledSet, selection: PairSelection, identity: Identity, *, scope: str, chosen: int
+) -> EvalAbout:
+    """Describe a run: the set, the pairs taken from it, and the judge."""
     place = found.place
-    about = EvalAbout(
+    return EvalAbout(
         set=place.layout.name,
         title=place.layout.title,
         split=place.layout.split,
@@ -100,65 +118,32 @@ def begin_run(name: str, found: LabelledSet, selection: PairSelection, *, judge:
         table=str(place.table),
         table_sha256=found.sha256,
         folder=str(place.folder),
-        judge=judge.key,
-        model=judge.model,
-        scope=judge.judge.scope,
+        judge=identity.judge,
+        model=identity.model,
+        scope=scope,
         order=selection.order,
         limit=selection.limit,
         sample=selection.sample,
         seed=selection.seed,
         left_out=found.left_out_counts,
         left_out_rows=tuple(f"{row.kind}: {row.reason}" for row in found.left_out[:_NAMED]),
+        chosen=chosen,
     )
-    run = store.begin(name, kind="eval", identity=_identify(found, selection, judge))
-    run.note(msgspec.structs.replace(about, chosen=read_eval_about(run).chosen).to_json())
-    return run
 
 
-def _identify(found: LabelledSet, selection: PairSelection, judge: EvalJudge) -> Identity:
+def _identify(found: LabelledSet, selection: PairSelection, judge: PairJudge) -> Identity:
     """Return what a run may be resumed with: the same judge, labels and choice of pairs."""
     s = selection
     chosen = {"--order": s.order, "--limit": s.limit, "--sample": s.sample, "--seed": s.seed}
     facts = {fact: "none" if value is None else str(value) for fact, value in chosen.items()}
-    return Identity(judge.key, judge.judge.describe(), {"a table of sha256": found.sha256[:12], **facts})
-
-
-def evaluate(
-    found: LabelledSet,
-    pairs: Sequence[LabelledPair],
-    selection: PairSelection,
-    *,
-    run: Run,
-    store: Store,
-    judge: EvalJudge,
-    watcher: EvalWatcher,
-) -> Figures:
-    """Judge what is not judged yet; return the figures.
-
-    Raises what `judge_all` raises. Each pair judged before an error stays in the run.
-    """
-    place = found.place
-    clips = Clips(place.folder, table=place.table, anywhere=place.layout.own)
-    cases = _Cases(run, clips, selection, watcher)
-    cases.start_clock(pairs, judge)
-    run.note(msgspec.structs.replace(read_eval_about(run), chosen=len(pairs)).to_json())
-    judge_all(
-        cases.choose_tasks(pairs),
-        run,
-        store=store,
-        judge=judge.judge,
-        jobs=judge.jobs,
-        done=cases.keep_result,
-        observe=watcher.observe,
-    )
-    return figures_of(run)
+    return Identity(judge.key(), judge.describe(), {"a table of sha256": found.sha256[:12], **facts})
 
 
 def figures_of(run: Run) -> Figures:
     """Compute the figures of what is judged by now, whether the run has ended or not."""
     about = read_eval_about(run)
     return compute_figures(
-        read_cases(run),
+        run.cases(),
         {result.key: result for result in run.results()},
         name=about.set,
         title=about.title,
@@ -197,9 +182,9 @@ class _Cases:
     left: set[str] = field(default_factory=set[str])
     clock: RunClock = field(init=False)
 
-    def start_clock(self, pairs: Sequence[LabelledPair], judge: EvalJudge) -> None:
+    def start_clock(self, pairs: Sequence[LabelledPair], judge: PairJudge, jobs: int) -> None:
         """Find what is left to be judged, and tell the watcher how long it will take."""
-        self.known = {case.item: case for case in read_cases(self.run)}
+        self.known = {case.item: case for case in self.run.cases()}
         for pair in pairs:
             for order in choose_orders(pair, self.selection):
                 case = new_case(pair, order)
@@ -207,7 +192,7 @@ class _Cases:
                     self.left.add(case.item)
         found = (self.clips.find(clip) for pair in pairs for clip in (pair.a, pair.b))
         like = next((path for path in found if isinstance(path, Path)), None)
-        self.clock = RunClock(judge.judge.predict(like) if like else None, self._count_left, jobs=judge.jobs)
+        self.clock = RunClock(judge.predict(like) if like else None, self._count_left, jobs=jobs)
         self.watcher.begins(self._count_left(), self.clock.predict())
 
     def choose_tasks(self, pairs: Sequence[LabelledPair]) -> Iterator[Task]:
@@ -260,7 +245,7 @@ class _Cases:
 
     def _keep(self, case: EvalCase) -> None:
         if self.known.get(case.item) != case:
-            keep_case(self.run, case)
+            self.run.keep_case(case)
             self.known[case.item] = case
 
 

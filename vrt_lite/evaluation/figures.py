@@ -13,9 +13,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from vrt_lite.evaluation.cases import Orders
 from vrt_lite.evaluation.metrics import FittedShare, Share
 from vrt_lite.records.conditions import Conditions
+from vrt_lite.records.labelled import Orders
 
 VERSION: Final = 4
 Measure = Literal["tau", "diff", "calibrated", "sign"]

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vrt_lite.errors import UsageError, VideoError
-from vrt_lite.measures.flags import Flag, describe_flags
+from vrt_lite.interfaces import Observe, Working
+from vrt_lite.measures.flags import Flag, describe_flags, find_flags
 from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
 from vrt_lite.ranking.entries import Group
 from vrt_lite.shortage import ThreadPool
 
+if TYPE_CHECKING:
+    from vrt_lite.runs.judging import PairJudge
+    from vrt_lite.runs.run import Run
+
+_MEASURED = "measured"
+"""The kind of the run's items with what is measured of a clip, by its sha256."""
 MOST_CLIPS = 2_000
 """The limit for one group: the table of all pairs, two million, is held in memory."""
 
@@ -65,38 +74,54 @@ def gather_clips(groups: Sequence[Group], *, digest: Callable[[Path], str]) -> P
     return Participants(tuple(gathered), tuple(left_out))
 
 
-def drop_broken(
-    participants: Participants, *, open_clip: Callable[[Path], object], known: Mapping[str, object], least: int = 2
+def look_at_clips(
+    participants: Participants, run: Run, judge: PairJudge, observe: Observe, *, least: int = 2
 ) -> Participants:
-    """Leave out the clips that cannot be opened, and then the groups of fewer than `least` clips.
+    """Open and measure each clip once, and give it its flags; the run keeps what is measured.
 
-    `known` are the contents that can be opened; `open_clip` raises VideoError. UsageError or VideoError if no group is
-    left.
+    Clips that cannot be opened are left out, and then the groups of fewer than `least` clips. UsageError or VideoError
+    if no group is left.
     """
-    unknown = {c.sha256: c.path for group in participants.groups for c in group.clips if c.sha256 not in known}
+    every = {clip.sha256: clip.path for group in participants.groups for clip in group.clips}
+    known = dict(run.items(_MEASURED))
+    faults: dict[str, str] = {}
 
-    def find_fault(path: Path) -> str:
+    def look(path: Path) -> dict[str, float] | VideoError:
         try:
-            open_clip(path)
+            judge.look_at(path)
         except VideoError as error:
-            return error.reason
-        return ""
+            return error
+        with contextlib.suppress(VideoError):  # a judgement of it will say so
+            return dict(judge.measure(path))
+        return {}
 
-    with ThreadPool(2) as pool:
-        faults = dict(zip(unknown, pool.map(find_fault, unknown.values()), strict=True))
-    usable = _leave_out(participants, lambda clip: faults.get(clip.sha256, ""), broken=True, least=least)
+    if unknown := {sha256: path for sha256, path in every.items() if sha256 not in known}:
+        observe(Working("measuring the clips"))
+        with ThreadPool(2) as pool:
+            for sha256, found in zip(unknown, pool.map(look, unknown.values()), strict=True):
+                if isinstance(found, VideoError):
+                    faults[sha256] = found.reason
+                elif found:
+                    run.put(_MEASURED, sha256, found)
+    flags = read_flags(run)
+    flagged = (
+        replace(group, clips=tuple(replace(clip, flags=flags.get(clip.sha256, ())) for clip in group.clips))
+        for group in participants.groups
+    )
+    usable = _leave_out(
+        Participants(tuple(flagged), participants.left_out),
+        lambda clip: faults.get(clip.sha256, ""),
+        broken=True,
+        least=least,
+    )
     if not usable.groups:
         raise _too_few([out for out in usable.left_out if out.broken])
     return usable
 
 
-def flag_clips(participants: Participants, flags: Mapping[str, tuple[Flag, ...]]) -> Participants:
-    """Give each clip its flags, which are by the clips' sha256."""
-    groups = (
-        replace(group, clips=tuple(replace(clip, flags=flags.get(clip.sha256, ())) for clip in group.clips))
-        for group in participants.groups
-    )
-    return Participants(tuple(groups), participants.left_out)
+def read_flags(run: Run) -> dict[str, tuple[Flag, ...]]:
+    """Read the flags of a run's clips, by sha256, as they were measured."""
+    return {sha256: find_flags(values) for sha256, values in run.items(_MEASURED)}
 
 
 def drop_flagged(participants: Participants, *, least: int = 2) -> Participants:

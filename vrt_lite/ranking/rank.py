@@ -22,19 +22,18 @@ from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes, find_members
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.judgements_left import JudgementsLeft
 from vrt_lite.ranking.ladder import Ladder, rate_group
-from vrt_lite.ranking.measured_clips import measure_clips
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
 from vrt_lite.ranking.participants import (
     ExcludedClip,
     Participants,
-    drop_broken,
     drop_flagged,
-    flag_clips,
     gather_clips,
+    look_at_clips,
 )
 from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, describe_run, identify_run
 from vrt_lite.ranking.ratings import fit
 from vrt_lite.records.pairs import Result
+from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.judging import PairJudge, Task, judge_all
 from vrt_lite.runs.run_clock import RunClock
 from vrt_lite.runs.store import Run, Store
@@ -128,48 +127,82 @@ def rank_clips(
     UsageError or VideoError if no group has two clips that can be used, and what the judge raises; NoVerdictError and
     VideoError of a pair are kept as its result.
     """
+    work = begin_ranking(groups, store=store, judge=judge, watcher=watcher, effort=effort, name=name)
+    judge_missing(work, store=store, judge=judge, watcher=watcher, jobs=jobs)
+    return rate_work(work)
+
+
+@dataclass(frozen=True, slots=True)
+class RankWork:
+    """A ranking that has begun: its run, its clips with the results so far, and how much is to be judged."""
+
+    run: Run
+    judge: Identity
+    scope: str
+    participants: Participants
+    effort: Effort
+    found: int
+
+    @property
+    def left(self) -> JudgementsLeft:
+        """What is left to judge."""
+        return JudgementsLeft(self.participants.groups, self.effort)
+
+
+def begin_ranking(
+    groups: Sequence[Group],
+    *,
+    store: Store,
+    judge: PairJudge,
+    watcher: RankWatcher,
+    effort: Effort | None = None,
+    name: str | None = None,
+    least_clips: int | None = None,
+) -> RankWork:
+    """Find the clips of a ranking and all that is known of them. Groups of fewer than `least_clips` are left out."""
     effort = (effort or Effort()).for_judge(judge)
+    least = effort.least_clips if least_clips is None else least_clips
     participants = gather_clips(groups, digest=store.digest)
     identity = identify_run(participants.groups, judge)
     run = store.begin(name or _name_run(participants, identity.judge), kind="rank", identity=identity)
-    opened = dict(run.items("opened"))
-    participants = drop_broken(participants, open_clip=judge.look_at, known=opened, least=effort.least_clips)
-    for clip in (clip for group in participants.groups for clip in group.clips if clip.sha256 not in opened):
-        run.put("opened", clip.sha256, {})
-    participants = flag_clips(participants, measure_clips(participants.groups, run, judge, watcher.observe))
-    participants = drop_flagged(participants, least=effort.least_clips) if effort.exclude_flagged else participants
+    participants = look_at_clips(participants, run, judge, watcher.observe, least=least)
+    participants = drop_flagged(participants, least=least) if effort.exclude_flagged else participants
     _update_about(run, describe_run(participants, identity, effort, judge.scope))
     run.list_only(find_members(participants.groups))
     results = list(run.all_results())
     for group in participants.groups:
         group.add_stored(results)
-    tasks = _choose_tasks(participants.groups, effort)
+    return RankWork(run, identity, judge.scope, participants, effort, JudgementsLeft(participants.groups, effort).done)
+
+
+def judge_missing(work: RankWork, *, store: Store, judge: PairJudge, watcher: RankWatcher, jobs: int) -> None:
+    """Judge what a ranking needs and the store does not have."""
+    groups, left = work.participants.groups, work.left
+    tasks = _choose_tasks(groups, work.effort)
     first = next(tasks, None)
-    left = JudgementsLeft(participants.groups, effort)
-    found = left.done
     clock = RunClock(judge.predict(first.first) if first else None, lambda: left.most - left.done, jobs=jobs)
-    watcher.begins(participants.groups, found, left.most, clock.predict())
+    watcher.begins(groups, work.found, left.most, clock.predict())
 
     def add_result(task: Task, result: Result, now: bool) -> None:
         label: tuple[int, int, int] = task.label
         number, i, j = label
-        participants.groups[number].add(i, j, result)
-        if now and (judgement := run.judgement(result.key)):
+        groups[number].add(i, j, result)
+        if now and (judgement := work.run.judgement(result.key)):
             clock.add(judgement)
         watcher.judged(RankProgress(left.done, left.most, clock.seconds_left(), label, result))
 
-    judge_all(
-        chain((first,), tasks) if first else tasks,
-        run,
-        store=store,
-        judge=judge,
-        jobs=jobs,
-        done=add_result,
-        observe=watcher.observe,
+    every = chain((first,), tasks) if first else tasks
+    judge_all(every, work.run, store=store, judge=judge, jobs=jobs, done=add_result, observe=watcher.observe)
+
+
+def rate_work(work: RankWork) -> Ranking:
+    """Rate the clips by what is judged by now."""
+    groups = work.participants.groups
+    ladders = tuple(_rate_and_list(group, work.run) for group in groups)
+    unread, died = (_count_failures(groups, kinds) for kinds in (_UNREAD, (WorkerEndedError.kind,)))
+    return Ranking(
+        work.run.name, work.judge.model, ladders, work.participants.left_out, work.found, unread, died, work.scope
     )
-    ladders = tuple(_rate_and_list(group, run) for group in participants.groups)
-    unread, died = count_unread(participants.groups), count_died(participants.groups)
-    return Ranking(run.name, identity.model, ladders, participants.left_out, found, unread, died, judge.scope)
 
 
 def _rate_and_list(group: ClipGroup, run: Run) -> Ladder:
@@ -179,14 +212,9 @@ def _rate_and_list(group: ClipGroup, run: Run) -> Ladder:
     return rate_group(group)
 
 
-def count_unread(groups: Sequence[ClipGroup]) -> int:
-    """Count the judgements without a verdict as a clip could not be read."""
-    return sum(result.failure in _UNREAD for group in groups for result in group.results.values())
-
-
-def count_died(groups: Sequence[ClipGroup]) -> int:
-    """Count the judgements at which the engine died."""
-    return sum(result.failure == WorkerEndedError.kind for group in groups for result in group.results.values())
+def _count_failures(groups: Sequence[ClipGroup], kinds: Sequence[str]) -> int:
+    """Count the judgements without a verdict for an error of these kinds."""
+    return sum(result.failure in kinds for group in groups for result in group.results.values())
 
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:
@@ -198,12 +226,12 @@ def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]
                     yield Task(clip.path, None, group.prompt, (number, i, i))
         return
     chosen = [set(group.results) for group in groups]
-    missing = [missing_orders(group, effort) for group in groups]
+    missing = [_missing_orders(group, effort) for group in groups]
     waiting = deque(range(len(groups)))
     while waiting:
         number = waiting.popleft()
         group = groups[number]
-        orders = [missing[number].pop()] if missing[number] else next_orders(group, chosen[number], effort)
+        orders = [missing[number].pop()] if missing[number] else _next_orders(group, chosen[number], effort)
         if not orders or (effort.budget is not None and sum(map(len, chosen)) + len(orders) > effort.budget):
             continue
         chosen[number].update(orders)
@@ -213,14 +241,14 @@ def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]
         waiting.append(number) if effort.budget is not None else waiting.appendleft(number)
 
 
-def missing_orders(group: ClipGroup, effort: Effort) -> list[tuple[int, int]]:
+def _missing_orders(group: ClipGroup, effort: Effort) -> list[tuple[int, int]]:
     """Return the missing second orders of interrupted pairs, last first."""
     if not effort.both_orders or effort.chooses(len(group.clips)):
         return []
     return [(j, i) for i, j in group.results if (j, i) not in group.results][::-1]
 
 
-def next_orders(group: ClipGroup, chosen: set[tuple[int, int]], effort: Effort) -> list[tuple[int, int]]:
+def _next_orders(group: ClipGroup, chosen: set[tuple[int, int]], effort: Effort) -> list[tuple[int, int]]:
     """Return the orders to judge next: both of a pair, or the one that tells most; none if the group is done."""
     count = len(group.clips)
     if effort.chooses(count):

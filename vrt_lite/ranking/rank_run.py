@@ -11,8 +11,7 @@ import msgspec
 
 from vrt_lite.errors import StoreError, UsageError
 from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
-from vrt_lite.ranking.measured_clips import read_flags
-from vrt_lite.ranking.participants import ExcludedClip, Participants
+from vrt_lite.ranking.participants import ExcludedClip, Participants, read_flags
 from vrt_lite.runs.identity import Identity
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -41,7 +42,7 @@ class Conditions(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
-        return msgspec.to_builtins(self)
+        return json.loads(json.dumps(msgspec.to_builtins(self)))  # lists, and text that is not UTF-8
 
 
 def conditions_of(results: Iterable[Result]) -> Conditions:

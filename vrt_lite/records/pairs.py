@@ -170,6 +170,12 @@ class JudgedPair(msgspec.Struct, frozen=True, dict=True):
     swapped: Result | None = None
 
     @property
+    def id(self) -> str:
+        """What a list names the pair by: the key of its first judgement, or a digest of it if that is derived."""
+        key = self.results[0].key
+        return hashlib.sha256(key.encode()).hexdigest() if DERIVED in key else key
+
+    @property
     def results(self) -> tuple[Result, ...]:
         """The judgements that there are."""
         return tuple(result for result in (self.given, self.swapped) if result)

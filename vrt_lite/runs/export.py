@@ -11,12 +11,11 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 
-from vrt_lite.errors import StoreError
 from vrt_lite.protocol.messages import KEYS, Choice
 from vrt_lite.protocol.verdict import MIRROR, Preference, describe
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.pairs import JudgedPair, Result
-from vrt_lite.runs.run import CASE_ITEMS, Run
+from vrt_lite.runs.run import Run
 
 Format = Literal["csv", "jsonl"]
 _CHANCES = ("tie", "1", "2")
@@ -44,15 +43,6 @@ _LIGHT: Final = (
     *("warnings", "max_pixels", "tool_max_pixels", "kv_type", "leans", "scores"),
 )
 """What a line of JSON has of a result."""
-
-
-class _LabelledCase(msgspec.Struct, frozen=True):
-    """What an export tells of a labelled pair in one order; `key` is "" if it was not judged."""
-
-    row: int
-    order: str
-    labels: Mapping[str, Choice]
-    key: str = ""
 
 
 def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
@@ -117,19 +107,17 @@ def names_of(run: Run) -> dict[str, str]:
     return {str(clip["sha256"]): str(clip.get("name") or clip.get("path") or "") for clip in known}
 
 
-def _read_labels(run: Run) -> dict[str, tuple[list[int], dict[str, Choice]]]:
+def _read_labels(run: Run) -> dict[str, tuple[list[int], dict[str, int]]]:
     """Return the rows of an evaluation's table, and the labels of the first of them, by the key of their judgement.
 
     The labels are about the clips as that judgement showed them. A ranking has none.
     """
-    found: dict[str, tuple[list[int], dict[str, Choice]]] = {}
-    for _, item in run.items(CASE_ITEMS):
-        try:
-            case = msgspec.convert(item, _LabelledCase)
-        except (msgspec.ValidationError, UnicodeError) as error:
-            raise StoreError(f"Run {run.name!r} has a labelled pair that cannot be read: {error}.") from error
-        swapped = case.order == "swapped"
-        labels: dict[str, Choice] = {key: MIRROR[label] if swapped else label for key, label in case.labels.items()}
+    found: dict[str, tuple[list[int], dict[str, int]]] = {}
+    for case in run.cases():
+        labels = {
+            key: MIRROR[cast("Choice", label)] if case.order == "swapped" else label
+            for key, label in case.labels.items()
+        }
         found.setdefault(case.key, ([], labels))[0].append(case.row)
     return found
 
@@ -139,11 +127,8 @@ def _pair_results(run: Run) -> dict[str, JudgedPair]:
 
     A judgement that does not count, as a later one of its order does, has none.
     """
-    found: dict[str, JudgedPair] = {}
-    for pair in run.pairs():
-        if pair.given and pair.swapped and all(pair.verdicts):
-            found |= {pair.given.key: pair, pair.swapped.key: pair.mirrored()}
-    return found
+    both = (pair for pair in run.pairs() if pair.of_both or all(pair.verdicts))
+    return {of.key: pair if of is pair.given else pair.mirrored() for pair in both for of in pair.results}
 
 
 def _judged(run: Run, *, whole: bool) -> Iterator[tuple[int, Result, tuple[str, str], Judgement | None]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from vrt_lite.errors import StoreError, UsageError, VideoError, Warned
 from vrt_lite.records.joining import add_warning
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.records.pairs import JudgedPair, Question
+from vrt_lite.records.pairs import DERIVED, JudgedPair, Question
 from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.judging import PairJudge
 from vrt_lite.runs.store import Run, Store
@@ -86,18 +86,14 @@ def list_history(store: Store) -> list[tuple[Run, JudgedPair, float]]:
     found: dict[str, tuple[Run, JudgedPair, float]] = {}
     for run in (store.run(info.name) for info in store.runs() if info.kind == "compare"):
         for pair in run.pairs():
-            found.setdefault(id_of(pair), (run, pair, max(made.get(result.key, 0.0) for result in pair.results)))
+            keys = [key for result in pair.results for key in result.key.split(DERIVED)]
+            found.setdefault(pair.id, (run, pair, max(made.get(key, 0.0) for key in keys)))
     return sorted(found.values(), key=lambda entry: -entry[2])
-
-
-def id_of(pair: JudgedPair) -> str:
-    """Return what a comparison is named by: the key of its first judgement."""
-    return pair.results[0].key
 
 
 def find_compared(store: Store, id: str) -> tuple[Run, JudgedPair, float]:  # noqa: A002
     """Return the comparison that the beginning of an id stands for. UsageError if that is none, or several."""
-    found = [entry for entry in list_history(store) if id_of(entry[1]).startswith(id)]
+    found = [entry for entry in list_history(store) if entry[1].id.startswith(id)]
     if len(id) < LEAST_CHARACTERS or not found:
         raise UsageError(f"There is no comparison {id!r}: give the first characters of an ID. See: vrt-lite history")
     if len(found) > 1:

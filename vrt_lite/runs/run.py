@@ -10,13 +10,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import chain
 from sqlite3 import Connection
 from threading import RLock
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import msgspec
 
 from vrt_lite.errors import StoreError, UsageError, VrtError
 from vrt_lite.records.joining import exchange_clips, join_clips, join_judgements
 from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.labelled import EvalCase
 from vrt_lite.records.pairs import (
     DERIVED,
     JudgedPair,
@@ -38,8 +39,7 @@ _PUT = (
     "ON CONFLICT (run, kind, key) DO UPDATE SET value = excluded.value"
 )
 _TOUCH = "UPDATE runs SET updated = ? WHERE id = ?"
-CASE_ITEMS: Final = "pair"
-"""The kind of the items in which an evaluation keeps its labelled pairs."""
+_CASE = "pair"
 _IDENTITY = "identity"
 _DERIVED = "derived"
 """The kind of the items that list the pairs derived from clips, by their keys."""
@@ -227,6 +227,19 @@ class Run:
         swapped = self.judgement(pair.swapped.key) if pair.swapped else None
         exchanged = exchange_clips(swapped) if swapped else None
         return join_judgements(given, exchanged) if given and exchanged else given or exchanged
+
+    def keep_case(self, case: EvalCase) -> None:
+        """Keep a labelled pair of an evaluation; `cases` reads it."""
+        self.put(_CASE, case.item, msgspec.to_builtins(case))
+
+    def cases(self) -> Iterator[EvalCase]:
+        """Yield the labelled pairs of an evaluation, in the order in which they were kept; other runs have none."""
+        for _, value in self.items(_CASE):
+            try:
+                yield msgspec.convert(value, EvalCase)
+            except (msgspec.ValidationError, UnicodeError) as error:
+                why = f"Run {self.name!r} has a labelled pair that cannot be read: {error}."
+                raise StoreError(why) from error
 
     def note(self, about: Mapping[str, Any]) -> None:
         """Replace what the run is about: plain JSON."""

@@ -155,6 +155,7 @@ class Store:
             for key in keys:
                 unlink = f"DELETE FROM links WHERE {of_kind} AND judgement = (SELECT id FROM judgements WHERE key = ?)"
                 connection.execute(unlink, (kind, key))
+                connection.execute(f"DELETE FROM items WHERE {of_kind} AND kind = 'derived' AND key = ?", (kind, key))
             deleted = self._delete_unlinked(connection)
             empty = "NOT IN (SELECT run FROM links)"
             connection.execute(f"DELETE FROM items WHERE {of_kind} AND run {empty}", (kind,))

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vrt_lite.errors import UsageError
-from vrt_lite.evaluation.cases import read_cases, read_eval_about
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import MIRROR, Verdict, describe
 from vrt_lite.ranking.rank_run import read_rank_about
@@ -21,7 +20,7 @@ from vrt_lite.show.words import capitalize_first, percent, shown_odds
 from vrt_lite.viewer.pair_view import PairLabel, ShownClip, list_shown, prepare_pair
 
 if TYPE_CHECKING:
-    from vrt_lite.evaluation.cases import EvalCase
+    from vrt_lite.records.labelled import EvalCase
     from vrt_lite.runs.run import Run
 
 _UNDECIDED = "undecided"
@@ -67,7 +66,7 @@ class RunView:
     @cached_property
     def labels(self) -> Mapping[str, EvalCase]:
         """The cases of an evaluation, by the key of their judgement; other runs have none."""
-        return {case.key: case for case in read_cases(self.run) if case.key}
+        return {case.key: case for case in self.run.cases() if case.key}
 
     @property
     def folder(self) -> Path | None:

@@ -43,7 +43,7 @@ def show_run(state: ServerState, run: str = "") -> dict[str, Any]:
     if found.kind == "rank":
         told["ladders"] = [rate_group(group).to_json() for group in read_groups(found)]
     if found.kind == "compare":
-        told["comparisons"] = [pair.to_json() for pair in list_comparisons(found)]
+        told["comparisons"] = list(list_comparisons(found))
     return told
 
 
