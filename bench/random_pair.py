@@ -24,6 +24,7 @@ from vrt_lite.conversion.checkpoint import Checkpoint, read_json
 from vrt_lite.conversion.engine_rows import quantize_rows
 from vrt_lite.conversion.gguf_writer import Target
 from vrt_lite.conversion.pair_files import PairTypes, describe_files
+from vrt_lite.conversion.pair_plan import make_plan
 from vrt_lite.conversion.shards import canonical
 from vrt_lite.conversion.type_names import CONVERTER_TYPES
 from vrt_lite.disk import draft_of
@@ -48,12 +49,14 @@ def write_pair(
     with tempfile.TemporaryDirectory() as temporary:
         checkpoint = _described(Path(temporary), name, shape)
         text, projector = describe_files(checkpoint, PairTypes(text_type, projector_type))
-    files = (
-        replace(text, name=f"{name}-{text_type.upper()}.gguf"),
-        replace(projector, name=f"mmproj-{name}-{projector_type.upper()}.gguf"),
+    plan = make_plan(
+        (
+            replace(text, name=f"{name}-{text_type.upper()}.gguf"),
+            replace(projector, name=f"mmproj-{name}-{projector_type.upper()}.gguf"),
+        )
     )
     noise = Noise()
-    for file in files:
+    for file in plan.files:
         with draft_of(folder / file.name) as draft, draft.open("wb") as out:
             out.write(file.header)
             for offset, target in file.placed:
@@ -61,7 +64,7 @@ def write_pair(
                 out.write(noise.tensor(target).data)
                 advance(target.size)
             out.truncate(file.size)
-    return [folder / file.name for file in files]
+    return [folder / file.name for file in plan.files]
 
 
 def _described(folder: Path, name: str, shape: CheckpointShape) -> Checkpoint:

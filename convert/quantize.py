@@ -11,7 +11,7 @@ from convert.source import find_exact
 from vrt_lite.conversion.convert_folder import write_planned
 from vrt_lite.conversion.gguf_source import read_importance, read_source
 from vrt_lite.conversion.gguf_writer import GgufFile
-from vrt_lite.conversion.pair_plan import PairPlan
+from vrt_lite.conversion.pair_plan import make_plan
 from vrt_lite.conversion.pair_writer import FinishedFile
 from vrt_lite.conversion.quantization import quantize_projector, quantize_text
 from vrt_lite.conversion.type_names import PLAIN_TYPES
@@ -56,7 +56,7 @@ def quantize_pair(
     states = [(shard, (folder / shard).stat()) for shard in shards]
     origin = [(shard, state.st_size, state.st_mtime_ns) for shard, state in states]
     origin += [file_sha256(imatrix)] if imatrix else []
-    return write_planned(PairPlan(tuple(files), origin=repr(origin)), folder, folder, progress)
+    return write_planned(make_plan(files, origin=repr(origin)), folder, folder, progress)
 
 
 def _name_for(source: Path, file_type: str) -> str:

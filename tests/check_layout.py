@@ -51,6 +51,7 @@ LAYERS: tuple[set[str], ...] = (
     {"ranking", "evaluation", "diagnosis"},
     {"run_api"},
     {"show"},
+    {"viewer"},
     {"web"},
     {"cli"},
 )
@@ -62,7 +63,6 @@ THIRD_PARTY: dict[str, set[str]] = {
     "gguf": {"conversion"},
     "httpx": {"backends/http"},
     "huggingface_hub": {"models/hub.py"},
-    "jinja2": {"show/pages", "web"},
     "llama_cpp": {"backends/llamacpp/engine.py"},
     "matplotlib": {"show/evaluation_charts.py"},
     "msgspec": {
@@ -92,6 +92,7 @@ THIRD_PARTY: dict[str, set[str]] = {
         "show/sheet.py",
         "tuning",
         "video",
+        "viewer",
     },
     "PIL": {"backends/http", "decoder.py", "measures", "show/sheet.py", "video"},
     "psutil": {"backends/llamacpp", "judge_worker.py", "machine.py", "models", "runs", "tuning"},

@@ -25,18 +25,13 @@ from tests.convert import synthetic_checkpoint
 
 REPOSITORY = Path(__file__).parent.parent
 RECIPES = sorted(path.name for path in (REPOSITORY / "models").glob("*.toml"))
-TEMPLATES = sorted(path.name for path in (REPOSITORY / "vrt_lite" / "show" / "pages" / "templates").iterdir())
-WEB = REPOSITORY / "vrt_lite" / "web"
-WEB_FILES = sorted(path.relative_to(REPOSITORY).as_posix() for path in WEB.rglob("*.*") if path.suffix != ".pyc")
+VIEWER = sorted(path.name for path in (REPOSITORY / "vrt_lite" / "viewer").glob("*.*"))
 MUST_HOLD = (
     "vrt_lite/py.typed",
     "vrt_lite/presets.toml",
     "vrt_lite/schema/judgement.schema.json",
-    "vrt_lite/show/pages/report.css",
-    "vrt_lite/show/pages/report.js",
-    *(f"vrt_lite/show/pages/templates/{name}" for name in TEMPLATES),
+    *(f"vrt_lite/viewer/{name}" for name in VIEWER),
     *(f"vrt_lite/recipes/{name}" for name in RECIPES),
-    *WEB_FILES,
 )
 MOST_BYTES = 18 * 2**20  # two judges of 4 and 13 MB, and the heads that compare measures, 1.6 MB
 

@@ -14,7 +14,6 @@ HEAVY = {
     "gguf",
     "httpx",
     "huggingface_hub",
-    "jinja2",
     "llama_cpp",
     "matplotlib",
     "numpy",

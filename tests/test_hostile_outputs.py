@@ -14,7 +14,7 @@ from vrt_lite.disk import draft_of, file_sha256, write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.ranking.clip_groups import RankedClip
 from vrt_lite.ranking.winners import copy_winners
-from vrt_lite.show.pages.html_file import write_page
+from vrt_lite.viewer.page_file import write_page
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no special files in folders")
 
@@ -43,7 +43,7 @@ def test_a_special_file_is_not_replaced(tmp_path: Path, fifo: Path, listening: P
         write_file(path, b"data")
     with (
         pytest.raises(UsageError, match=r"cannot be written: it is there, and is no regular file\."),
-        write_page(path, ""),
+        write_page(path, "", ""),
     ):
         pass
     assert (path.lstat().st_mode, path.lstat().st_ino) == (before.st_mode, before.st_ino)

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -172,25 +173,24 @@ def ranked(tmp_path: Path, own_home: Path, capfd: pytest.CaptureFixture[str]) ->
     return command
 
 
-LIGHT = '{"key": "k", "first": "a", "second": "b", "prompt": "p", %s}'
+DAMAGED = ("{", "[" * 50_000, "7", '{"TA": {"TA": []}}', "[1]", "null")
 
 
-@pytest.mark.parametrize("column", ["light", "about"])
-def test_damaged_json_in_a_store_is_said_with_status_7(
-    ranked: list[str], column: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    table = "runs" if column == "about" else "judgements"
-    lights = [
-        LIGHT % field for field in ('"verdict": {"source": 7}', '"warnings": [1]', '"scores": {}', '"rounds": "x"')
-    ]
-    for value in ("{", "[" * 50_000, "7", '{"TA": {"TA": []}}', "[1]", "null", *(lights if column == "light" else ())):
+@pytest.mark.usefixtures("ranked")
+def test_damaged_json_in_a_store_is_said_with_status_7(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    of_a_run, of_a_judgement = "UPDATE runs SET about = ?", "UPDATE judgements SET light = ?"
+    of_a_field = "UPDATE judgements SET light = json_set(light, '$.{}', json(?))"
+    fields = [of_a_field.format(name) for name in ("verdict", "verdict.overall", "verdict.dimensions", "warnings")]
+    whole = users_store().read_bytes()
+    for update, value in (*product((of_a_run, of_a_judgement), DAMAGED), *product(fields, DAMAGED[2:-1])):
+        users_store().write_bytes(whole)
         with contextlib.closing(sqlite3.connect(users_store())) as store, store:
-            store.execute(f"UPDATE {table} SET {column} = ?", (value,))
+            store.execute(update, (value,))
         for command in (["runs"], ["report", "stars", "-o", str(tmp_path / "a.html")], EXPORT):
             status = run(command)
             err = capfd.readouterr().err
-            read = command == ["runs"] if table == "judgements" else value.startswith('{"')
-            assert status == 7 or (status == 0 and read), (command, value, err)
+            read = value.startswith('{"') if update == of_a_run else command == ["runs"]
+            assert status == 7 or (status == 0 and read), (command, update, value, err)
             assert status == 0 or ("The store " in err or "is not the run" in err)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from chat_server import says, serving
+from reports import Report
 from web.conftest import EXAMPLES, ROOT
 
 from vrt_lite.api import Judge
@@ -24,7 +25,7 @@ from vrt_lite.protocol.messages import FrameRef, Image, Reply, Text, Video
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.show import show_verdict
-from vrt_lite.show.pages import write_report
+from vrt_lite.viewer import write_report
 
 A, B = EXAMPLES / "a.mp4", EXAMPLES / "b.mp4"
 BUNDLED = ROOT / "vrt_lite" / "bundled" / "vrt-tiny-0"
@@ -90,8 +91,9 @@ def test_a_pair_is_judged_in_one_reply_and_told_everywhere(folder: Path, tmp_pat
     assert told[0].startswith("overall: video 2, narrowly (b.mp4) 0.68")
     assert {"TA: not judged", "VQ: not judged", "MQ: not judged"} <= set(told)
     write_report(judgement, tmp_path / "pair.html")
-    page = (tmp_path / "pair.html").read_text(encoding="utf-8")
-    assert page.count('<span class="choice not-judged">Not judged</span>') == 3 * 3  # the verdict, and each order
+    page = Report(tmp_path / "pair.html")
+    assert list(page.record["words"]["choices"].values()).count("not judged") == 3
+    assert [row[1] for row in page.table].count("Not judged") == 3
 
 
 @pytest.mark.parametrize("caption", CAPTIONS)

@@ -347,7 +347,7 @@ def test_a_repository_that_cannot_be_told_says_why(hub: Hub, config: bytes, capf
     assert "lists config.json with 1099.51 GB; at most 67.1 MB are read" in says()
     del hub.listed["config.json"]
     for content, reason in (
-        (b"[" * 100_000, "cannot be read as JSON"),
+        (b"[" * 100_000, "cannot be read"),
         (b"[]", "holds a JSON list"),
         (config.replace(b'"qwen2_5_vl"', b'"llava"'), "model_type is 'llava', needs 'qwen2_vl' or"),
         (config.replace(b'"num_hidden_layers": 9', b'"num_hidden_layers": 99999999'), "num_hidden_layers"),

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 from chat_server import serving
 from judgements import FINAL, ONE, TIED, TWO, call, sure, with_odds
+from reports import Report
 
 from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
@@ -29,8 +30,8 @@ from vrt_lite.schema import make_schema
 from vrt_lite.settings import Settings
 from vrt_lite.show import verdict_lines
 from vrt_lite.show.judge_view import JudgeView
-from vrt_lite.show.pages import write_report
 from vrt_lite.video import open_clip
+from vrt_lite.viewer import write_report
 
 ROOT = Path(__file__).parent.parent
 A, B = (str(ROOT / "examples" / name) for name in ("star.mp4", "circle.mp4"))
@@ -136,7 +137,7 @@ def test_the_terminal_and_the_report_say_it(tmp_path: Path) -> None:
     assert NOT_NEEDED in verdict_lines(judgement)
     page = tmp_path / "page.html"
     write_report(judgement, page)
-    assert f'<p class="how">{NOT_NEEDED.capitalize()}.</p>' in page.read_text(encoding="utf-8")
+    assert NOT_NEEDED in Report(page).record["words"]["lines"]
     assert not any("second order" in line for line in verdict_lines(judged(sure(), settings=Settings())[0]))
 
 

@@ -42,6 +42,7 @@ from vrt_lite.shortage import ThreadPool
 from vrt_lite.tuning import keep_time
 
 if TYPE_CHECKING:
+    from vrt_lite.backends import Engine
     from vrt_lite.fitting import EnginePlan
     from vrt_lite.measures.kept import KeptMeasures
     from vrt_lite.measures.measuring import Measuring
@@ -152,10 +153,10 @@ class Comparer:
 
                     announce(mode, clips[0].info, observe, both_orders=self._settings.both_orders)
                 with stopwatch.measure("wait"):
-                    yield from mode.open(frames, observe, stopwatch)
+                    engine = yield from mode.open(frames, observe, stopwatch)
                 if mode.profile.reports and measuring:
                     pair = yield from self._add_evidence(pair, measuring, observe)
-                trials = yield from self._judge_orders(pair, frames, lines, observe)
+                trials = yield from self._judge_orders(engine, pair, frames, lines, observe)
             if measuring and not mode.profile.reports:
                 observe(Working("measuring the clips"))
             measures, measured = (yield InThread(lambda _: measuring.compare())) if measuring else (None, None)
@@ -198,7 +199,7 @@ class Comparer:
         return replace(pair, measured=measured)
 
     def _judge_orders(
-        self, pair: ShownPair, frames: PairFrames, lines: TraceFile | None, observe: Observe
+        self, engine: Engine, pair: ShownPair, frames: PairFrames, lines: TraceFile | None, observe: Observe
     ) -> Work[dict[int, Trial]]:
         """A trial for each order, keyed by the clip (0 or 1) shown as video 1. NoVerdictError if no order gives one."""
         mode, settings = self.mode, self._settings
@@ -218,13 +219,13 @@ class Comparer:
                 )
 
             try:
-                return (yield from mode.run(trial, shown))
+                return (yield from engine.run(trial, shown))
             except NoVerdictError as error:
                 return error
 
         found: list[Trial | NoVerdictError]
         both = False if mode.profile.pointwise else settings.both_orders
-        if both is True and mode.at_once:
+        if both is True and engine.at_once:
             found = yield Together([judge_order(0), judge_order(1)])
         else:
             found = [(yield from judge_order(0))]

@@ -62,8 +62,8 @@ class Decoder:
         """Open a clip, and decode its first frame."""
         self._call(path, _check, path)
 
-    def draw_frame(self, path: Path, source: int) -> bytes:
-        """Draw one frame of a clip, by its number in the file, as a JPEG."""
+    def draw_frame(self, path: Path, source: int | None) -> bytes:
+        """Draw one frame of a clip as a JPEG: by its number in the file, or the middle one."""
         return self._call(path, _draw_frame, path, source)
 
     def draw_judged(
@@ -81,8 +81,6 @@ class Decoder:
         return self._call(Path(clip.path), _copy_judged, clip, places)
 
     def _call(self, path: Path, function: Callable[..., _T], *args: Any) -> _T:
-        with contextlib.suppress(WorkerEndedError):  # another clip may have ended it
-            return self._worker.call(function, *args, seconds=_MOST_SECONDS)
         try:
             return self._worker.call(function, *args, seconds=_MOST_SECONDS)
         except WorkerEndedError as error:
@@ -95,10 +93,11 @@ def _check(path: Path) -> None:
     open_clip(path).close()
 
 
-def _draw_frame(path: Path, source: int) -> bytes:
+def _draw_frame(path: Path, source: int | None) -> bytes:
     from vrt_lite.video import open_clip  # noqa: PLC0415
 
     with open_clip(path) as clip:
+        source = clip.info.frames // 2 if source is None else source
         drawn = _draw(clip, [source], (clip.info.width, clip.info.height), LARGEST)
         if not drawn:
             raise VideoError(path, f"has no frame {source}: it has {clip.info.frames}")

@@ -100,11 +100,6 @@ class EngineSettings:
     exact: bool = False
     on_eval: Any = field(default=None, repr=False, compare=False)
 
-    @property
-    def is_supported(self) -> bool:
-        """Whether the engine can run with these together: it quantises values only for flash attention."""
-        return self.kv_type == "f16" or self.flash_attention is not False
-
     def text_flash_attention(self, *, on_gpu: bool) -> bool | None:
         """Whether the text model uses it; None lets the engine choose. The vision tower follows `flash_attention`.
 

@@ -10,13 +10,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
-from vrt_lite.backends import SharedEngine, Used, describe_machine, open_backend
+from vrt_lite.backends import BackendEngine, Engine, SharedEngine, Used, describe_machine, open_backend
 from vrt_lite.disk import file_sha256
 from vrt_lite.fitting import advise_smaller
 from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working
-from vrt_lite.judge import Answer, answer_with
 from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from vrt_lite.embeddings import EmbeddingCache
     from vrt_lite.fitting import EnginePlan
     from vrt_lite.machine import EngineSettings, Machine
-
-_Result = TypeVar("_Result")
 
 
 class Mode(Protocol):
@@ -57,17 +54,8 @@ class Mode(Protocol):
         """
         ...
 
-    @property
-    def at_once(self) -> bool:
-        """Whether both orders of a pair may be judged at once. Known when it is open."""
-        ...
-
-    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Work[None]:
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Work[Engine]:
         """Make ready what judges."""
-        ...
-
-    def run(self, trial: Callable[[Answer], Work[_Result]], frames: FrameStore) -> Work[_Result]:
-        """Run a trial with the answers of what judges, as soon as that has a place for it."""
         ...
 
     def describe(self) -> Used:
@@ -113,16 +101,21 @@ def choose_mode(
             wanted.digests[path] = digest(path)
         return wanted.digests[path]
 
-    settings, backend = wanted.settings, wanted.backend
-    if isinstance(backend, Remote):
-        from vrt_lite.server_mode import ServerMode  # noqa: PLC0415
+    settings = wanted.settings
 
-        return ServerMode(backend, profile_of(wanted.model), settings, projector=wanted.projector)
-    refuse_impossible(settings)
-    files = choose_projector(find(wanted.model, projector=wanted.projector), describe)
-    if backend is not None:
-        return GivenMode(backend, files, settings, digest=find_digest)
-    return LocalMode(files, settings, digest=find_digest, jobs=wanted.jobs, verbose=wanted.verbose)
+    def find_files() -> ModelFiles:
+        refuse_impossible(settings)
+        return choose_projector(find(wanted.model, projector=wanted.projector), describe)
+
+    match wanted.backend:
+        case Remote() as remote:
+            from vrt_lite.server_mode import ServerMode  # noqa: PLC0415
+
+            return ServerMode(remote, profile_of(wanted.model), settings, projector=wanted.projector)
+        case None:
+            return LocalMode(find_files(), settings, digest=find_digest, jobs=wanted.jobs, verbose=wanted.verbose)
+        case backend:
+            return GivenMode(backend, find_files(), settings, digest=find_digest)
 
 
 class _FileMode:
@@ -183,15 +176,10 @@ class GivenMode(_FileMode):
     def plan(self) -> None:
         """Nothing to plan: the caller has chosen how the back end runs."""
 
-    at_once = False  # the caller decides how many use it
-
-    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Work[None]:
-        """Nothing to do: the caller has opened it."""
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Work[Engine]:
+        """Nothing to do: the caller has opened it, and decides how many use it."""
         yield from ()
-
-    def run(self, trial: Callable[[Answer], Work[_Result]], frames: FrameStore) -> Work[_Result]:
-        """Run a trial with the back end that was given."""
-        return trial(answer_with(self._backend, frames))
+        return BackendEngine(self._backend)
 
     def describe(self) -> Used:
         """The model by its files."""
@@ -204,8 +192,6 @@ class LocalMode(_FileMode):
     `jobs` pairs are judged at once, each in a sequence of its own, if there is memory for as many; else some wait.
     For both orders of a pair there are at least two: with more jobs than one the engine's batches are filled by those.
     """
-
-    at_once = True
 
     def __init__(
         self, files: ModelFiles, settings: Settings, *, digest: Callable[[Path], str], jobs: int, verbose: bool
@@ -229,7 +215,7 @@ class LocalMode(_FileMode):
         self.profile = plan.profile
         return plan
 
-    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Work[None]:
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Work[Engine]:
         """Load the engine, while the first frames are decoded."""
         plan = yield self._start_planning()
         if self._engine is None:
@@ -245,11 +231,7 @@ class LocalMode(_FileMode):
                 yield InThread(lambda _: frames.pixels(shown))
             observe(Loading(self._files.name))
         yield from self._engine.open()
-
-    def run(self, trial: Callable[[Answer], Work[_Result]], frames: FrameStore) -> Work[_Result]:
-        """Run a trial in a sequence of the engine. It must be open."""
-        assert self._engine
-        return self._engine.run(trial, frames)
+        return self._engine
 
     def describe(self) -> Used:
         """The model by its files, how the engine ran if it did, and what was changed to fit the memory."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from vrt_lite.backends import Used, open_remote
+from vrt_lite.backends import BackendEngine, Engine, Used, open_remote
 from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import FrameStore, Observe, Stopwatch
-from vrt_lite.judge import Answer, answer_with
 from vrt_lite.models import ModelFiles
 from vrt_lite.profile import Profile
 from vrt_lite.records.judgement import ModelUsed, ServerUsed
@@ -21,8 +19,8 @@ if TYPE_CHECKING:
     from vrt_lite.backends.http.service import ServerInfo
 
 _BATCHING: Final[tuple[ServerKind, ...]] = ("vllm", "sglang")
-"""Servers that write several replies at once. llama-cpp-python's breaks off a reply when the next request comes."""
-_Result = TypeVar("_Result")
+"""Servers that write several replies at once. Others have a queue, or break off a reply when the next request comes, as
+llama-cpp-python's does."""
 
 
 class ServerMode:
@@ -50,18 +48,10 @@ class ServerMode:
     def plan(self) -> None:
         """Nothing to plan: the server decides how the model runs."""
 
-    @property
-    def at_once(self) -> bool:
-        """Whether the server writes several replies at once. Others have a queue, or break off."""
-        return self._server is not None and self._server.kind in _BATCHING
-
-    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Work[None]:
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Work[Engine]:
         """Ask what the server is."""
-        self._server = yield InThread(self._backend.connect, observe)
-
-    def run(self, trial: Callable[[Answer], Work[_Result]], frames: FrameStore) -> Work[_Result]:
-        """Run a trial with the server's replies. The server has a queue."""
-        return trial(answer_with(self._backend, frames))
+        self._server = server = yield InThread(self._backend.connect, observe)
+        return BackendEngine(self._backend, at_once=server.kind in _BATCHING)
 
     def describe(self) -> Used:
         """The server, with what its answers have shown so far."""

@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.text import Text
 
 from vrt_lite.api import Judge
-from vrt_lite.show.pages import write_report
 from vrt_lite.show.panel import VerdictPanel
 from vrt_lite.show.sheet import draw_sheet
+from vrt_lite.viewer import write_report
 
 HERE = Path(__file__).parent
 PROMPT = "A blue star moves up."

@@ -233,8 +233,10 @@ def fetch_rows(server: Server, job: str, judgement: dict[str, Any]) -> list[list
         [frame["source_frame"] for frame in seen if frame["video"] == video] for seen in rounds for video in (1, 2)
     ]
     videos = [video for _ in rounds for video in (1, 2)]
+    media: dict[str, Any] = json.loads(server.ask("GET", f"/view/jobs/{job}"))["media"]
+    first, second = (media[clip["sha256"]]["frames"] for clip in judgement["inputs"])
     return [
-        [server.ask("GET", f"/jobs/{job}/frames/{video}/{source}") for source in row]
+        [server.ask("GET", f"{(first, second)[video - 1]}{source}") for source in row]
         for video, row in zip(videos, places, strict=True)
         if row
     ]

@@ -271,4 +271,7 @@ def test_more_jobs_than_the_limit_are_refused(folder: Path, capsys: pytest.Captu
     for command in (["rank", str(folder)], ["eval", "pairs.csv"]):
         assert run([*command, "--backend", "http://127.0.0.1:9/v1", "--jobs", str(MOST_JOBS + 1)]) == UsageError.status
         *_, line = capsys.readouterr().err.splitlines()
-        assert line == f"Error: Invalid value for '--jobs': '257' is not allowed; give 1 to {MOST_JOBS} or auto."
+        assert (
+            line
+            == f"vrt-lite: The option --jobs has '257' for jobs, which is not allowed; give 1 to {MOST_JOBS} or auto."
+        )

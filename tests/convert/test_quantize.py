@@ -21,7 +21,7 @@ from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
 from vrt_lite.conversion.convert_folder import export_pair, write_planned
 from vrt_lite.conversion.gguf_source import read_source
-from vrt_lite.conversion.pair_plan import PairPlan
+from vrt_lite.conversion.pair_plan import make_plan
 from vrt_lite.conversion.quantization import quantize_projector
 from vrt_lite.conversion.type_names import TEXT_TYPES
 from vrt_lite.errors import ModelError, UsageError
@@ -120,7 +120,7 @@ def test_padding_alone_changes_nothing(out: Path) -> None:
     file = quantize_projector(exact, "q4_k")
     types = {tensor.name: tensor.type for tensor in exact.targets}
     targets = [replace(target, type=types[target.name]) for target in file.targets]
-    plan = PairPlan((replace(file, name="mmproj-padded.gguf", targets=targets),))
+    plan = make_plan([replace(file, name="mmproj-padded.gguf", targets=targets)])
     (padded,) = write_planned(plan, out, out)
     assert read_gguf(padded.path).number("clip.vision.feed_forward_length") % 256 == 0
     assert vision_error(out, padded.path) < 1e-6

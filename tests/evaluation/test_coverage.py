@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judgements import verdict_of
 from msgspec.structs import replace
+from reports import Report
 
 from vrt_lite import ScriptedBackend, Store, evaluate
 from vrt_lite.cli import run
@@ -30,7 +31,7 @@ from vrt_lite.records.labelled import EvalCase, Order, Orders
 from vrt_lite.records.pairs import Result, count_orders
 from vrt_lite.show.evaluation_charts import draw_plots, list_charts, list_confusion
 from vrt_lite.show.evaluation_summary import show_figures
-from vrt_lite.show.pages import write_report
+from vrt_lite.viewer import write_report
 
 READ = "A blue star moves up."
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -66,8 +67,7 @@ class Made:
             write_report(store.run(made.run), folder / "r.html")
         self.json = json.loads(json.dumps(made.figures.to_json()))
         self.terminal = shown(self.figures)
-        page = (folder / "r.html").read_text("utf-8").partition('id="pair"')[0].partition("<main")[2]
-        self.page = re.sub(r"[|\s]*\|[|\s]*", "|", re.sub(r"<[^>]*>", "|", page)).replace("\u00a0", " ")
+        self.page = re.sub(r"[|\n]+", "|", Report(folder / "r.html").words)
         self._folder = folder
 
     @property
@@ -158,7 +158,7 @@ def test_a_failed_pair_is_not_one_that_was_not_judged(tmp_path: Path) -> None:
     assert (of.pairs, of.labelled, of.not_judged, of.failed) == (1, 4, 1, 2)
     # Failures are wrong in tau_all and diff_all; what was not judged is not, and the labelled tie is in no diff.
     assert [(s.right, s.of) for s in (of.tau, of.diff, of.tau_all, of.diff_all)] == [(1, 1), (1, 1), (1, 3), (1, 2)]
-    assert "Prompt alignment (TA), 2 failed counted as wrong: tau 33.3" in made.terminal
+    assert "Prompt alignment (TA): 2 failed counted as wrong: tau 33.3" in made.terminal
     assert "Prompt alignment (TA): 1 of 4 pairs not judged;" in made.terminal
     assert "100 % judged as people did, Prompt alignment (TA) (1 of 4 pairs)" in made.page
 

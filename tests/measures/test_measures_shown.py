@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from clips import write_clip
 from judgements import judgement, sure
+from reports import Report
 from rich.cells import cell_len
 from test_show import panel
 
 from vrt_lite.cli import run
 from vrt_lite.measures import MEASURES, MeasureName, compare_values
 from vrt_lite.show import verdict_lines
-from vrt_lite.show.pages import write_report
+from vrt_lite.viewer import write_report
 
 VALUES: dict[MeasureName, tuple[float | None, float | None]] = {
     "sharpness": (0.61, 0.2),
@@ -51,21 +52,21 @@ def test_the_panel_has_a_row_for_each_measure_that_differs(width: int) -> None:
 
 def test_the_report_has_a_table_of_them(tmp_path: Path) -> None:
     write_report(SHOWN.to_json(), tmp_path / "with.html")
-    page = (tmp_path / "with.html").read_text(encoding="utf-8")
-    table = page[page.index('<table class="measures">') :].partition("</table>")[0]
-    assert table.count("<tr>") == 1 + len(VALUES)
-    assert re.search(r'Sharpness <span class="quiet">of 1</span></th>\s*<td class="number">0\.61</td>', table)
-    assert table.count('class="choice one">Video 1<') == 2
+    rows = Report(tmp_path / "with.html").record["words"]["measures"]
+    assert len(rows) == len(VALUES)
+    [sharpness] = [row for row in rows if row["name"] == "sharpness"]
+    assert (sharpness["unit"], sharpness["values"]) == ("of 1", ["0.61", "0.20"])
+    assert [row["words"] for row in rows].count("video 1") == 2
     write_report(judgement([sure()]).to_json(), tmp_path / "without.html")
-    assert '<table class="measures">' not in (tmp_path / "without.html").read_text(encoding="utf-8")
+    assert Report(tmp_path / "without.html").record["words"]["measures"] == []
 
 
-def test_the_report_says_whether_the_judge_reads_what_was_measured(tmp_path: Path) -> None:
+def test_the_report_has_what_the_judge_reads_of_what_was_measured(tmp_path: Path) -> None:
     [order] = SHOWN.orders
     read = replace(SHOWN, orders=(replace(order, rounds=tuple(replace(r, report="VQ: a tie") for r in order.rounds)),))
-    for record, sentence in ((SHOWN, "does not see these values"), (read, "reads a summary of what was measured")):
+    for record in (SHOWN, read):
         write_report(record.to_json(), tmp_path / "page.html")
-        assert f"The judge {sentence}." in (tmp_path / "page.html").read_text(encoding="utf-8")
+        assert Report(tmp_path / "page.html").record["judgement"] == record.to_json()
 
 
 def test_compare_measures_unless_it_is_told_not_to(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from test_all_measures import FAULTS, HARMLESS, measure
 
 from vrt_lite.measures.clip_measures import LOOK, ClipMeasures
 from vrt_lite.measures.looks import compare_looks
+from vrt_lite.measures.networks import Networks, Scale
 from vrt_lite.measures.preference import HEADS_FILE, Heads, load_heads, prefer_by_measures
 from vrt_lite.measures.trees import Forest, softmax
 from vrt_lite.protocol.report import MEASURED_KEYS
@@ -62,8 +63,35 @@ def test_trees_are_walked_as_they_are_written() -> None:
     assert forest.scores(rows).tolist() == [[10, 1], [20, 1], [30, 2]]
     rng = np.random.default_rng(0)
     row = rng.normal(0, 1, 2 * len(heads().measures) + 1).astype(np.float32)  # a few more than are read
-    for bundled in (*heads().pairs.values(), *heads().faults.values(), heads().naming, heads().strength):
+    for bundled in (*heads().pair_forests.values(), *heads().fault_forests.values(), heads().naming, heads().strength):
         assert bundled.scores(row[None])[0] == pytest.approx(walk(bundled, row.tolist()), abs=1e-4)
+
+
+def test_networks_answer_as_a_sum_by_hand_does() -> None:
+    first = np.array([[[1.0, -2], [0.5, 3]], [[0, 1], [1, 0]]]), np.array([[0.1, 0.2], [0, -1]])
+    second = np.array([[[2.0], [-1]], [[1], [4]]]), np.array([[0.5], [0]])
+    rows = [[0.3, -0.7], [2.0, 1.0]]
+    by_hand: list[float] = []
+    for row in rows:
+        answers = 0.0
+        for network in range(2):
+            inner = [sum(row[i] * first[0][network, i, o] for i in range(2)) + first[1][network, o] for o in range(2)]
+            active = [value / (1 + math.exp(-value)) for value in inner]
+            answers += sum(active[i] * second[0][network, i, 0] for i in range(2)) + second[1][network, 0]
+        by_hand.append(answers / 2)
+    networks = Networks((first, second))
+    assert networks.scores(np.array(rows))[:, 0] == pytest.approx(by_hand)
+    assert networks.scores(np.array(rows[1:]))[0] == networks.scores(np.array(rows))[1]
+
+
+def test_a_scale_places_by_rank_and_leaves_out_what_is_no_merit() -> None:
+    scale = Scale(np.array([[0.0, 0], [10, 1], [100, 2]]), np.array([2.0, np.inf]))
+    vectors = np.array([[-5, 0], [5, 1], [10, 1.5], [55, 2], [1e9, 9]], np.float32)
+    assert scale.place(vectors).tolist() == [[-1, -1], [-0.5, 0], [0, 0.5], [0.5, 1], [1, 1]]
+    one, two = vectors[1:2], vectors[2:3]
+    [there], [back] = scale.compare(one, two), scale.compare(two, one)
+    assert there.tolist() == pytest.approx([math.tanh(5 / 6), 0, math.tanh(5 / 24), 0, 2, 0, -0.25, 0.25])
+    assert (there[:6].tolist(), there[6:].tolist()) == ((-back[:6]).tolist(), back[6:].tolist())
 
 
 def test_exchanged_clips_exchange_the_answer() -> None:
@@ -72,7 +100,7 @@ def test_exchanged_clips_exchange_the_answer() -> None:
         given, turned = prefer_by_measures(one, two), prefer_by_measures(two, one)
         assert given.winners == turned.mirrored().winners
         for key in MEASURED_KEYS:
-            assert given.odds[key] == pytest.approx(turned.mirrored().odds[key], abs=1e-12)
+            assert given.odds[key] == turned.mirrored().odds[key]
             assert math.isclose(sum(given.odds[key]), 1)
 
 

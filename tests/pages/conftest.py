@@ -25,7 +25,7 @@ class Tab:
 
     def open(self, path: Path, *, hash: str = "") -> Any:  # noqa: A002
         self.page.goto(path.as_uri() + hash)
-        self.page.wait_for_load_state()
+        until(self.page, "'ready' in document.documentElement.dataset")
         return self.page
 
     def check_quiet(self) -> None:

@@ -10,12 +10,14 @@ from typing import Any
 from clips import write_clip
 from judgements import FINAL, ONE, TIED, TWO, call, sure, with_odds
 from pages.example_records import judge_pair
+from reports import Report
 
 from vrt_lite.evaluation.cases import EvalAbout
+from vrt_lite.evaluation.evaluate import figures_of
 from vrt_lite.records.labelled import EvalCase
 from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Run, Store
-from vrt_lite.show.pages import write_report
+from vrt_lite.viewer import write_report
 
 
 def evaluation(store: Store, folder: Path, split: str = "test") -> Run:
@@ -51,34 +53,36 @@ def evaluation(store: Store, folder: Path, split: str = "test") -> Run:
 
 def test_figures_stand_beside_the_published_ones(tmp_path: Path) -> None:
     with Store(tmp_path / "runs.sqlite") as store:
-        write_report(evaluation(store, tmp_path), tmp_path / "r.html")
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    text = re.sub(r"<[^>]*>", "|", page.partition('id="pair"')[0])
-    assert "100\u00a0% judged as people did (2 of 3 pairs)" in text
+        run = evaluation(store, tmp_path)
+        write_report(run, tmp_path / "r.html")
+        figures = figures_of(run)
+    page = Report(tmp_path / "r.html")
+    text = page.words
+    assert page.record["heading"] == "100\u00a0% judged as people did (2 of 3 pairs)"
     assert "GenAI-Bench, split test" in text
-    assert re.search(r"VR-Thinker 7B\|+68\.7\|+82\.3", text)
+    assert "VR-Thinker 7B|68.7|82.3" in text
     assert "Not shown: tau 61.2 of UnifiedReward 7B and 64.7 of UnifiedReward-Think 7B." in text
     # Labels B, B and A, of which both B are judged.
-    assert re.search(r"Overall, always tie\|+0\.0 \(0\.0-65\.8\)\|", text)
-    assert re.search(r"commonest answer, all 3 pairs\|+66\.7 \(20\.8-93\.9\) B\|", text)
-    assert re.search(r"B first\|+2 of 2 \(100%\)\|.*\|0\.0 / 0\.0\|+100\.0 / 100\.0\|", text)
+    assert "Overall, always tie||0.0 (0.0-65.8)|" in text
+    assert "commonest answer, all 3 pairs|66.7 (20.8-93.9) B|" in text
+    assert re.search(r"^B first\|2 of 2 \(100%\)\|.*\|0\.0 / 0\.0\|100\.0 / 100\.0$", text, re.MULTILINE)
+    assert page.record["figures"] == figures.to_json()
+    assert page.table[1][0] == "Overall"
     assert "2 of 3 pairs judged, 1 failed; rows of the table left out: 1 broken." in text
     assert "1 pair is undecided, as the orders name opposite winners: never counted as right." in text
-    assert re.search(r"pair &lt;2&gt; \(given\)\|+missing clip\|+&#39;&lt;i&gt;.mp4&#39; is not there", text)
+    assert "pair <2> (given)|missing clip|'<i>.mp4' is not there" in text
     assert re.search(r"Effect of B first on tau: -50\.0 \(.*\) points, over 2 pairs judged in both orders\.", text)
-    assert re.findall(r'<table class="chart"><caption>(.*?):', page) == [
-        "Accuracy",
-        "Beside what is published",
-        "Rounds a judgement",
-    ]
-    assert re.search(r"this run, tau\|+100\.0 \(34-100\) of 2\|", re.sub(r"\|\s+", "|", text))
-    assert re.search(r"label: B better\|+0\|+2\|+0\|", re.sub(r"\|\s+", "|", text))
+    [plots] = [section for section in page.record["sections"] if section["title"] == "Plots"]
+    assert [chart["title"] for chart in plots["charts"]] == ["accuracy", "beside what is published"]
+    [row] = [row for row in plots["charts"][1]["rows"] if row["label"] == "this run, tau"]
+    assert row["words"] == "100.0 (34-100) of 2"
+    assert plots["confusion"]["counts"] == [[0, 0, 0], [0, 2, 0], [0, 0, 0]]
 
 
 def test_published_figures_of_another_split_are_left_out(tmp_path: Path) -> None:
     with Store(tmp_path / "runs.sqlite") as store:
         write_report(evaluation(store, tmp_path, "test_v1"), tmp_path / "r.html")
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    page = Report(tmp_path / "r.html").words
     assert "GenAI-Bench, split test_v1" in page
     assert "Published figures of this set are of split test, unifiedreward, not of test_v1" in page
     assert "VR-Thinker 7B" not in page

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import copy
+import hashlib
+import io
 import json
 import re
 from dataclasses import replace
@@ -12,39 +15,98 @@ from typing import Any
 import numpy as np
 import pytest
 from clips import write_clip
+from hypothesis import given
+from hypothesis import strategies as st
 from judgements import call, sure
 from pages.example_records import clip_pair, judge_pair, judged
+from reports import Reader, Report
 
 from vrt_lite.cli import run as vrt_lite
 from vrt_lite.decoder import Decoder
 from vrt_lite.errors import UsageError
 from vrt_lite.measures import compare_values
 from vrt_lite.records.joining import exchange_clips, join_judgements
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
-from vrt_lite.show.pages import write_report
-from vrt_lite.show.pages.frame_album import FrameAlbum
-from vrt_lite.show.pages.pair_page import make_address
+from vrt_lite.viewer import page_file, write_report
+from vrt_lite.viewer.frame_album import FrameAlbum
+from vrt_lite.viewer.page_file import make_table, write_json
+from vrt_lite.viewer.pair_view import make_address
 
 
-def page_of(judgement: dict[str, Any], folder: Path) -> str:
+def page_of(judgement: dict[str, Any], folder: Path) -> Report:
     write_report(judgement, folder / "report.html")
-    return (folder / "report.html").read_text(encoding="utf-8").replace("<wbr>", "")
+    return Report(folder / "report.html")
 
 
-def pictures(page: str) -> list[str]:
-    return re.findall(r'"(data:image/jpeg;base64,[^"]+)"', page)
+def test_the_record_is_in_it_as_it_is(tmp_path: Path) -> None:
+    prompt = "A blue star moves up."
+    judgement = judged(clip_pair(tmp_path), prompt=prompt)
+    assert page_of(judgement, tmp_path).record["judgement"] == Judgement.from_json(judgement).to_json()
+
+
+def test_without_a_script_there_is_a_table_of_the_verdict(tmp_path: Path) -> None:
+    page = page_of(judged(clip_pair(tmp_path), prompt="A blue star moves up."), tmp_path)
+    assert page.table[0] == ["Dimension", "Better", "Video 1", "Tie", "Video 2"]
+    assert [row[0] for row in page.table[1:]][:1] == ["Overall"]
+    assert page.table[1][1] == "Video 2"
+    assert "Video 2 is better" in page.html.partition("<caption>")[2].partition("</caption>")[0]
+
+
+@given(st.text(), st.text(), st.text())
+def test_no_text_becomes_markup(caption: str, heading: str, cell: str) -> None:
+    reader = Reader()
+    reader.feed(make_table(caption, [heading], [[cell]]))
+    reader.close()
+    assert [tag for tag, _ in reader.elements] == ["table", "caption", "tr", "th", "tr", "td"]
+    shown = "".join(text for _, text in reader.texts)
+    assert all(c.isprintable() or c in "\n\u00a0\u3000\u200c\u200d" for c in shown)
+
+
+@given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_no_data_end_their_element(data: Any) -> None:
+    written = io.StringIO()
+    write_json(written, "record", data)
+    reader = Reader()
+    reader.feed(written.getvalue())
+    reader.close()
+    assert [tag for tag, _ in reader.elements] == ["script"]
+    assert json.loads(reader.texts[0][1]) == data
+
+
+def test_the_modules_of_the_viewer_are_one_without_a_name_twice() -> None:
+    folder = Path(page_file.__file__).parent
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.js")}
+    names = [
+        name
+        for text in texts.values()
+        for name in re.findall(r"^(?:export )?(?:async )?(?:const|function) (\w+)", text, re.M)
+    ]
+    assert len(names) == len(set(names)), [name for name in names if names.count(name) > 1]
+    for name, text in texts.items():
+        found = re.findall(r'^import \{([^}]+)\} from "\./(\w+)\.js";$', text, re.M)
+        assert len(found) == len(re.findall(r"^import ", text, re.M)), f"{name}: an import that takes no single line"
+        for wanted, module in found:
+            for each in wanted.split(","):
+                assert re.search(rf"^export (?:async )?(?:const|function) {each.strip()}\b", texts[module], re.M), each
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", "".join(texts.values()))
+    lines = sum(text.count("\n") for text in texts.values()) + (folder / "app.css").read_text("utf-8").count("\n")
+    assert lines <= 1_900
 
 
 def test_each_frame_is_in_it_once_and_both_orders_share_them(tmp_path: Path) -> None:
     clips = clip_pair(tmp_path)
     final = "<think>T</think><final answer>TA=0, VQ=2, MQ=1, OA=2</final answer>"
     page = page_of(judged(clips, call(9, 57), final, call(9, 57), final, settings=Settings(both_orders=True)), tmp_path)
-    found = pictures(page)
-    assert len(found) == len(set(re.findall(r'id="(f\d+)" src="data:image/jpeg', page))) == 10
-    assert page.count("<img") == 20
-    assert page.count("Video 2 at 0.50") == 0 < page.count("Video 1 at 0.50")
+    assert len(page.pictures) == 10
+    rounds = [of for order in page.record["judgement"]["orders"] for of in order["rounds"]]
+    assert sum(len(of["frames"]) for of in rounds) == 20
+    first, second = page.record["judgement"]["inputs"]
+    shown = {str(frame["source_frame"]) for of in rounds for frame in of["frames"] if frame["video"] == 1}
+    assert page.media[first["sha256"]]["frames"].keys() == shown
+    assert len(page.media[second["sha256"]]["frames"]) + len(shown) == 10
 
 
 def test_two_rounds_of_noise_stay_under_three_megabytes(tmp_path: Path) -> None:
@@ -61,17 +123,18 @@ def test_two_rounds_of_noise_stay_under_three_megabytes(tmp_path: Path) -> None:
     ]
     settings = Settings(max_pixels=640 * 360)
     page = page_of(judged(clips, call(9, 10, 25, 40, 57, 58, 73, 88), sure(), settings=settings), tmp_path)
-    assert len(pictures(page)) == 16
-    assert len(page.encode()) < 3_000_000
+    assert len(page.pictures) == 16
+    assert len(page.html.encode()) < 3_000_000
 
 
 def test_the_policy_names_what_may_run_by_digest(tmp_path: Path) -> None:
     page = page_of(judged(clip_pair(tmp_path)), tmp_path)
-    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
-    assert policy
-    assert policy[1].startswith("default-src &#39;none&#39;; img-src data: &#39;self&#39; file:; media-src")
-    assert "unsafe" not in policy[1]
-    assert not re.findall(r"(?:src|href)=.(?!data:|#|\./)", page.partition("<body>")[2].partition("<script>")[0])
+    assert page.policy.startswith("default-src &#x27;none&#x27;; img-src data: &#x27;self&#x27; file:; media-src")
+    assert "unsafe" not in page.policy
+    style, script = (page.html.partition(f"<{tag}>")[2].partition("</")[0] for tag in ("style", 'script type="module"'))
+    for text in (style, script):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"&#x27;sha256-{digest}&#x27;" in page.policy
 
 
 def test_a_clip_that_is_gone_or_another_is_said_to_be(tmp_path: Path) -> None:
@@ -80,10 +143,10 @@ def test_a_clip_that_is_gone_or_another_is_said_to_be(tmp_path: Path) -> None:
     clips[0].unlink()
     write_clip(clips[1], frames=64, size=(56, 56))
     page = page_of(judgement, tmp_path)
-    assert f"Frames not shown: &#39;{clips[0]}&#39; is no longer there." in page
-    assert f"Frames not shown: &#39;{clips[1]}&#39; has changed since it was judged." in page
-    assert "<video" not in page
-    assert "Video 2 is better" in page
+    missing = [page.media[clip["sha256"]]["missing"] for clip in page.record["judgement"]["inputs"]]
+    assert missing == [f"'{clips[0]}' is no longer there", f"'{clips[1]}' has changed since it was judged"]
+    assert [place["address"] for place in page.media.values()] == ["", ""]
+    assert page.record["words"]["headline"].startswith("Video 2 is better")
 
 
 def test_clips_are_found_beside_the_judgement(tmp_path: Path) -> None:
@@ -94,9 +157,9 @@ def test_clips_are_found_beside_the_judgement(tmp_path: Path) -> None:
     for clip in clips:
         clip.rename(moved / clip.name)
     write_report(judgement, tmp_path / "report.html", beside=moved)
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert 'src="./moved/a.mp4"' in page
-    assert len(pictures(page)) > 8
+    page = Report(tmp_path / "report.html")
+    assert [place["address"] for place in page.media.values()] == ["./moved/a.mp4", "./moved/b.mp4"]
+    assert len(page.pictures) > 8
 
 
 def test_a_run_knows_where_its_clips_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,14 +177,14 @@ def test_a_run_knows_where_its_clips_lie(tmp_path: Path, monkeypatch: pytest.Mon
         run = store.begin("some", kind="rank", about={"clips": told})
         run.add(Question(first, second, "A fox runs.", "j"), judgement)
         write_report(run, tmp_path / "r.html")
-    assert "data:image/jpeg" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert Report(tmp_path / "r.html").pictures
 
 
 def test_the_same_file_twice(tmp_path: Path) -> None:
     clip = clip_pair(tmp_path)[0]
     page = page_of(judged([clip, clip]), tmp_path)
-    assert '<h1 class="tie" tabindex="-1">A tie</h1>' in page
-    assert "no model ran" in page
+    assert page.record["words"]["headline"] == "A tie"
+    assert page.table[1] == ["Overall", "Tie", "–", "–", "–"]
 
 
 def test_the_album_ends_when_no_bytes_are_left(tmp_path: Path) -> None:
@@ -132,20 +195,19 @@ def test_the_album_ends_when_no_bytes_are_left(tmp_path: Path) -> None:
         made = list(album.embed(first, range(48), [clips[0]]))
     assert 1 < len(made) < 48
     assert album.full
-    assert sum(len(frame.uri) for frame in made) <= 12_000 + 48 * len("data:image/jpeg;base64,")
+    assert sum(len(uri) for _, uri in made) <= 12_000 + 48 * len("data:image/jpeg;base64,")
+    assert list(album.frames[first.sha256].values()) == [name for name, _ in made]
     assert list(album.embed(second, [0], [clips[1]])) == []
-    assert album.explain(second) == "left out, to keep this page small"
+    assert album.absent == {}
 
 
-def test_a_picture_is_given_with_its_bytes_once(tmp_path: Path) -> None:
+def test_a_picture_is_made_once(tmp_path: Path) -> None:
     clips = clip_pair(tmp_path)
     first, _ = judge_pair(clips).inputs
     with Decoder() as decoder:
         album = FrameAlbum(decoder, 100_000)
-        album.embed_in_place(first, [0], [clips[0]])
-    shown = [album.show(first, 0), album.show(first, 0)]
-    assert [bool(frame and frame.uri) for frame in shown] == [True, False]
-    assert album.show(first, 1) is None
+        assert [name for name, _ in album.embed(first, [0], [clips[0]])] == ["f0"]
+        assert [name for name, _ in album.embed(first, [0, 1], [clips[0]])] == ["f1"]
 
 
 def test_both_orders_of_a_store_are_one_pair(tmp_path: Path) -> None:
@@ -244,8 +306,8 @@ def test_a_ranking_says_where_frame_sizes_differ(tmp_path: Path) -> None:
         run = store.begin("sizes", kind="rank", about={})
         run.add(Question(first, second, "A fox runs.", "j"), large)
         write_report(run, tmp_path / "r.html")
-        assert "not comparable" not in (tmp_path / "r.html").read_text(encoding="utf-8")
+        assert "not comparable" not in Report(tmp_path / "r.html").words
         run.add(Question(second, first, "A fox runs.", "j"), small)
         write_report(run, tmp_path / "r.html")
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert f"1 judgements at {large.settings.max_pixels} pixels a frame, 1 at {784 * 4}: not comparable." in page
+    words = Report(tmp_path / "r.html").words
+    assert f"1 judgements at {large.settings.max_pixels} pixels a frame, 1 at {784 * 4}: not comparable." in words

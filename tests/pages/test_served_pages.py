@@ -42,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Se
 
 def go(tab: Tab, served: Served, path: str) -> Any:
     tab.page.goto(served.url.rstrip("/") + path)
-    tab.page.wait_for_load_state()
+    until(tab.page, "'ready' in document.documentElement.dataset")
     return tab.page
 
 
@@ -75,6 +75,7 @@ def tab_to(page: Any, selector: str, *, text: str = "") -> None:
 
 
 def compare_from_files(page: Any, prompt: str) -> None:
+    page.locator("#a-file").wait_for()
     page.locator("#a-file").set_input_files(STAR)
     page.locator("#b-file").set_input_files(CIRCLE)
     page.get_by_label("Prompt", exact=True).fill(prompt)
@@ -103,13 +104,11 @@ def test_all_pages_fit_and_are_quiet(site: Served, tabs: Callable[..., Any], wid
     done = site.post("/v1/compare", a=STAR, b=CIRCLE, prompt=PROMPT)
     ranked = site.post("/v1/rank", clips=[STAR, CIRCLE], prompt=PROMPT, both_orders=False, name="two", wait=True)
     assert (done.status_code, ranked.status_code) == (200, 200), ranked.text
-    assert site.client.get("/run?run=two").status_code == 200, site.client.get("/run?run=two").text
     jobs = [done.headers["x-job"], ranked.headers["x-job"]]
-    for path in ("/", "/rank", "/runs", "/judges", "/run?run=two", "/vote?run=two", *(f"/jobs/{job}" for job in jobs)):
+    addresses = ("/", "/rank", "/runs", "/judges", "/docs", "/run?run=two", "/run?run=two#/pair/1", "/vote?run=two")
+    for path in (*addresses, *(f"/jobs/{job}" for job in jobs)):
         tab = tabs(width=width, scheme=scheme)
-        page = go(tab, site, path)
-        until(page, "document.querySelector('h1') !== null")
-        until(page, "document.readyState === 'complete'")
+        go(tab, site, path)
         check_page(tab, site)
 
 

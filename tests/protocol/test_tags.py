@@ -1,11 +1,25 @@
 from __future__ import annotations
 
+from itertools import groupby, pairwise
+from operator import itemgetter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vrt_lite.protocol.messages import KEYS
-from vrt_lite.protocol.tags import AFTERWORD, FORMAT, Answer, FrameCall, Malformed, Marks, concluded, find_end, parse
+from vrt_lite.protocol.tags import (
+    AFTERWORD,
+    FORMAT,
+    Answer,
+    FrameCall,
+    Malformed,
+    Marks,
+    PartReader,
+    concluded,
+    find_end,
+    parse,
+)
 
 FINAL = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
 RECOMMEND = "<recommend answer>TA=0, VQ=1, MQ=0, OA=1, CF=2</recommend answer>"
@@ -197,3 +211,19 @@ def test_the_format_is_read_as_it_is_written() -> None:
     assert isinstance(called, FrameCall)
     assert called.recommendation
     assert isinstance(parse(f"<think>{final}"), Answer)
+
+
+PIECES = ("<think>", "</ think>", "<Final Answer>", "</answer>", "<tool_call>", "a < b", "x\n")
+
+
+@given(st.lists(st.sampled_from(PIECES)), st.data())
+def test_parts_are_the_same_wherever_the_writing_is_cut(written: list[str], data: st.DataObject) -> None:
+    text = "".join(written)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)))))
+    reader = PartReader()
+    found = [part for a, b in pairwise([0, *cuts, len(text)]) for part in reader.read(text[a:b])]
+    joined = [(kind, "".join(part for _, part in of)) for kind, of in groupby(found, key=itemgetter(0))]
+    [*whole] = PartReader().read(text)
+    assert joined == [(kind, "".join(part for _, part in of)) for kind, of in groupby(whole, key=itemgetter(0))]
+    plain = "".join(word for word in written if not word.startswith("<"))
+    assert plain.startswith("".join(part for _, part in found)), "what may be a tag waits"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from brightness import Brightness, judge_of, names, unwatched, write_grey, write_greys
 from clips import cut
+from reports import Report
 
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.ranking.entries import Group
@@ -18,7 +19,7 @@ from vrt_lite.ranking.rank_run import Effort, read_groups, read_rank_about
 from vrt_lite.ranking.winners import best_clips, copy_winners, file_name
 from vrt_lite.runs.store import Store
 from vrt_lite.show.leaderboard import show_ladders
-from vrt_lite.show.pages import write_report
+from vrt_lite.viewer import write_report
 
 GREYS = (90, 200, 40, 150)
 BEST = ("take 2.mp4", "take 4.mp4", "take 1.mp4", "take 3.mp4")
@@ -143,7 +144,7 @@ def test_judgements_made_with_different_pixels_are_said_to_differ(store: Store, 
     said = f"warning: 10 judgements at {784 * 16} pixels a frame, 2 at {own}: not comparable"
     assert said in shown.getvalue().splitlines()
     write_report(store.run("mixed"), tmp_path / "r.html")
-    assert f"<li>W{said[1:]}.</li>" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert f"W{said[1:]}." in Report(tmp_path / "r.html").words
 
 
 def test_judgements_made_alike_are_comparable(store: Store, tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 pytest.importorskip("lightgbm")
 
+from train.tiny import fit_networks as networks_module
 from train.tiny import heads as heads_module
 from train.tiny.drawn_pairs import Vectors, draw_pairs, labels
 from train.tiny.encoders import BAD, GOOD, decode, encode
 from train.tiny.fault_kinds import FAULTS, WITHHELD
 from train.tiny.filming import Filmed, Spec, _part_of
+from train.tiny.fit_networks import fit_clips, fit_pairs
 from train.tiny.footage.survey import SurveyedClip
 from train.tiny.heads import fit
 from train.tiny.making import Specimen
@@ -25,7 +27,8 @@ from train.tiny.specimens import HARMLESS, Plan, make, plan
 from train.tiny.spoiled_pictures import Frames
 from vrt_lite.measures.clip_measures import ClipMeasures
 from vrt_lite.measures.definitions import DEFINITIONS
-from vrt_lite.measures.preference import load_heads, prefer_by_measures, vector_of
+from vrt_lite.measures.networks import read_networks
+from vrt_lite.measures.preference import describe_pairs, load_heads, prefer_by_measures, vector_of
 
 
 @cache
@@ -139,10 +142,26 @@ def test_pairs_are_labelled_by_dimension() -> None:
         assert label.tolist() == ([0, 0, 0] if not two.fault else [1, 0, 1])
         assert (one.seed == two.seed) == pair.same_scene
         assert one.strength <= two.strength
-    rows = Vectors(made, tuple(DEFINITIONS)).rows(pairs)
+    rows = describe_pairs(*Vectors(made, tuple(DEFINITIONS)).sides(pairs), tuple(DEFINITIONS))
     merits = sum(each.source != "file" for each in DEFINITIONS.values())
     assert np.array_equal(rows[:, 0, :merits], -rows[:, 1, :merits])
     assert np.array_equal(rows[:, 0, merits:], rows[:, 1, merits:])
+
+
+def test_networks_learn_what_is_plain_and_answer_as_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(networks_module, "_NETWORKS", 2)
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-1, 1, (4096, 6))
+    faults = np.stack((np.abs(rows[:, 0]), rows[:, 1] * rows[:, 2]), axis=1)
+    clips = read_networks({f"x.{part}": array for part, array in fit_clips(rows, faults, np.ones(4096)).items()}, "x")
+    assert np.abs(clips.scores(rows[:500]) - faults[:500]).mean() < np.abs(faults[:500] - faults.mean(0)).mean() / 3
+    change, common = rows[:, :3], rows[:, 3:]
+    leads = np.stack((change.sum(1), change[:, 0] * 1.2), axis=1)
+    better = np.where(leads > 1, 1, np.where(leads < -1, 2, 0))
+    orders = np.stack([np.concatenate((sign * change, common), axis=1) for sign in (1, -1)], axis=1)
+    pairs = read_networks({f"x.{part}": array for part, array in fit_pairs(orders, better, np.ones(4096)).items()}, "x")
+    tie, first = pairs.scores(orders[:500, 0]).reshape(500, 2, 2).transpose(2, 0, 1)
+    assert np.mean((first > tie) == (better[:500] == 1)) > 0.93
 
 
 def test_heads_learn_and_are_the_same_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

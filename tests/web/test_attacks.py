@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import httpx
 import psutil
@@ -36,7 +36,7 @@ from vrt_lite.web.upload_folder import MOST_UPLOAD_BYTES, UploadFolder
     ],
 )
 def test_another_host_is_refused(served: Served, host: str) -> None:
-    for path in ("/", "/v1/runs", "/static/serve.js"):
+    for path in ("/", "/v1/runs", "/view/run"):
         answer = served.client.get(path, headers={"host": host})
         assert answer.status_code in (400, 421), (path, answer.status_code)
         assert "vrt-tiny" not in answer.text
@@ -80,7 +80,7 @@ def test_a_form_of_another_site_cannot_be_json(served: Served) -> None:
 
 
 def test_every_answer_has_the_policy(served: Served) -> None:
-    for path in ("/", "/v1/runs", "/static/serve.js", "/nothing"):
+    for path in ("/", "/v1/runs", "/view/run", "/nothing"):
         headers = served.client.get(path).headers
         assert "default-src 'none'" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
@@ -148,10 +148,19 @@ def test_names_that_are_no_text_are_listed_and_ranked(servers: Callable[..., Ser
         Path(os.fsdecode(bytes(allowed) + b"/" + name)).write_bytes(Path(clip).read_bytes())
     served = servers("--allow", allowed)
     clips = served.client.get("/v1/folders", params={"path": str(allowed)}).json()["clips"]
-    assert sorted(clip["name"] for clip in clips) == ["\\u202e<b>\\x1b[31m\n.mp4", "\\udcff\\udcfe.mp4"]
+    assert sorted(clip["name"] for clip in clips) == ["\u202e<b>\x1b[31m\n.mp4", "\udcff\udcfe.mp4"]
     ranked = served.post("/v1/rank", clips=[str(allowed)], both_orders=False, wait=True, name="odd")
     assert ranked.status_code == 200, ranked.text
-    for path in ("/v1/run", "/run", "/v1/run/export", "/v1/votes/next", f"/jobs/{ranked.headers['x-job']}"):
+    job = ranked.headers["x-job"]
+    for path in (
+        "/v1/run",
+        "/run",
+        "/view/run",
+        "/v1/run/export",
+        "/v1/votes/next",
+        f"/jobs/{job}",
+        f"/view/jobs/{job}",
+    ):
         assert served.client.get(path, params={"run": "odd"}).status_code == 200, path
 
 
@@ -159,9 +168,10 @@ def test_static_files_and_clips_are_only_those_that_are_named(served: Served) ->
     for path in (
         "/static/../server.py",
         "/static/%2e%2e%2fserver.py",
-        "/static/serve.js%00",
+        "/app.js%00",
         "/clips/..%2f..%2fetc%2fpasswd",
         "/clips/0" + "0" * 31,
+        "/clips/0" + "0" * 31 + "/frames/0",
         "/jobs/..%2f..",
     ):
         assert served.client.get(path).status_code in (400, 404), path
@@ -262,19 +272,27 @@ def test_an_uploads_name_stays_in_its_folder(served: Served, name: str) -> None:
     assert len(path.name.encode()) < 200
 
 
-def test_captions_are_text_on_every_page(served: Served) -> None:
+def test_captions_are_data_of_every_page_and_never_part_of_it(served: Served) -> None:
     caption = HOSTILE.replace("\x00", "")
     done = served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=caption)
     assert done.status_code == 200, done.text
     ranked = served.post("/v1/rank", clips=[STAR, CIRCLE], prompt=caption, both_orders=False, name=caption, wait=True)
     job = done.headers["x-job"]
     run = {"run": ranked.json()["run"]}
-    pages = [f"/jobs/{job}", f"/jobs/{job}/verdict", "/runs", f"/runs?search={'<script>'}"]
-    texts = [served.client.get(page).text for page in pages]
-    texts += [served.client.get("/run", params=run).text, served.client.get("/vote", params=run).text]
-    for text in texts:
-        for evil in ("<script>alert(1)", "<img src=x", "\u202e", "\x1b"):
-            assert evil not in text
+    pages = [f"/jobs/{job}", "/runs?search=<script>", f"/run?{urlencode(run)}", f"/vote?{urlencode(run)}", "/"]
+    answers = [served.client.get(page) for page in pages]
+    assert len({answer.text for answer in answers}) == 1, "the page is the same at every address"
+    assert not [evil for evil in ("<script>alert(1)", "<img src=x", "\u202e", "\x1b") if evil in answers[0].text]
+    policy = answers[0].headers["content-security-policy"]
+    assert "script-src 'sha256-" in policy
+    assert "unsafe" not in policy
+    for path, query in ((f"/view/jobs/{job}", {}), ("/view/run", run), ("/view/pair", run | {"pair": "1"})):
+        answer = served.client.get(path, params=query)
+        assert answer.headers["content-type"] == "application/json", answer.text
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'; base-uri 'none'")
+        assert "\u202e" not in answer.text
+        assert "alert(1)" in answer.text
 
 
 def test_another_address_needs_the_token(servers: Callable[..., Served]) -> None:
@@ -285,7 +303,7 @@ def test_another_address_needs_the_token(servers: Callable[..., Served]) -> None
     with httpx.Client(base_url=base, timeout=30) as client:
         assert len(token) >= 16
         for headers in ({}, {"authorization": "Bearer wrong"}, {"cookie": "vrt_lite_token=wrong"}):
-            for path in ("/", "/v1/runs", "/static/serve.js", "/openapi.json"):
+            for path in ("/", "/v1/runs", "/view/run", "/openapi.json"):
                 assert client.get(path, headers=headers).status_code == 401
         assert client.get("/v1/runs", headers={"authorization": f"Bearer {token}"}).status_code == 200
         assert (

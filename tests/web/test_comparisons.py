@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -49,8 +48,9 @@ def test_the_comparisons_of_a_day_are_a_list(served: Served) -> None:
     assert lines[1].split()[:5] == ["star.mp4", "circle.mp4", "star.mp4", "is", "better"]
     assert lines[-2:] == ["judge: vrt-tiny-2", f"run: {name}"]
     assert len(served.client.get("/v1/run/export", params={"run": name}).text.splitlines()) == 5
-    page = served.client.get("/run", params={"run": name}).text
-    assert "3 comparisons" in page
+    view = served.client.get("/view/run", params={"run": name}).json()
+    assert view["overview"]["title"] == "3 comparisons"
+    assert [row[:3] for row in view["index"]] == [list(of) for of in named]
     assert served.client.get("/v1/run", params={"run": name}).json()["comparisons"] == told["comparisons"]
     assert [run["name"] for run in served.client.get("/v1/runs", params={"search": "=1+1"}).json()["runs"]] == [name]
 
@@ -79,9 +79,8 @@ def test_a_pair_is_told_the_same_wherever_it_was_judged(served: Served, prompt: 
     for record in records:
         assert record
         assert untimed(list_verdict(record)) == untimed(job["lines"])
-    heading = re.search(r"<h1[^>]*>(.*?)<", served.client.get(f"/jobs/{answer.headers['x-job']}/verdict").text)
-    assert heading
-    assert heading[1].partition(", but the orders disagree")[0] == job["lines"][0].removesuffix(".")
+    shown = served.client.get(f"/view/jobs/{answer.headers['x-job']}").json()["pair"]
+    assert shown["words"]["headline"].partition(", but the orders disagree")[0] == job["lines"][0].removesuffix(".")
     told = served.client.get("/v1/run", params={"run": job["run"]}).json()["comparisons"]
     [words] = [pair["words"] for pair in told if pair["prompt"] == prompt]
     assert words == write_headline(expected.verdict, ("a.mp4", "b.mp4"))

@@ -36,8 +36,7 @@ def test_a_file_exchanged_for_a_link_is_never_sent(
     own, secret = (allowed / "clip.mp4").read_bytes(), (outside / "clip.mp4").read_bytes()
     served.post("/v1/rank", clips=[str(allowed / "clip.mp4"), str(outside / "clip.mp4")])
     job = served.post("/v1/compare", a=str(allowed / "clip.mp4"), b=str(allowed / "clip.mp4"), wait=False).json()["id"]
-    page = served.client.get(f"/jobs/{job}").text
-    address = page[page.index("/clips/") :].partition('"')[0]
+    address = served.client.get(f"/view/jobs/{job}").json()["clips"][0]["address"]
     end = threading.Event()
 
     def exchange() -> None:
@@ -93,8 +92,7 @@ def test_a_connection_that_asks_for_no_bytes_leaves_no_file_open(served: Served)
     import psutil
 
     job = served.post("/v1/compare", a=STAR, b=CIRCLE, wait=False).json()["id"]
-    page = served.client.get(f"/jobs/{job}").text
-    address = page[page.index("/clips/") :].partition('"')[0]
+    address = served.client.get(f"/view/jobs/{job}").json()["clips"][0]["address"]
     served.until(job, "done")
     process = psutil.Process(served.process.pid)
     asked = [{"range": "bytes=0-0"}, {"range": "bytes=9999999-"}, {"range": "none"}, {}]

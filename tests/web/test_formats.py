@@ -37,7 +37,10 @@ def test_they_are_in_the_list_of_a_folder(site: Served, folder: Path) -> None:
     assert [clip["path"] for clip in listed["clips"]] == [str(folder / name) for name in ("circle.webp", "star.gif")]
     assert listed["folders"] == [{"path": str(folder / "frames"), "name": "frames"}]
     listed = site.client.get("/v1/folders", params={"path": str(folder / "frames")}).json()
-    assert listed["clips"] == [{"path": str(folder / "frames" / "%04d.png"), "name": "frames/%04d.png"}]
+    [clip] = listed["clips"]
+    assert (clip["path"], clip["name"]) == (str(folder / "frames" / "%04d.png"), "frames/%04d.png")
+    frame = site.client.get(f"{clip['address'].removesuffix('.mp4')}/frames/middle")
+    assert (frame.status_code, frame.headers["content-type"]) == (200, "image/jpeg")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from train.tiny.fault_kinds import FAULTS
 from train.tiny.making import Specimen
+from vrt_lite.measures.definitions import DEFINITIONS
 from vrt_lite.measures.looks import compare_looks
-from vrt_lite.measures.preference import describe_pairs, vector_of
+from vrt_lite.measures.networks import Scale
+from vrt_lite.measures.preference import vector_of
 from vrt_lite.protocol.report import MEASURED_KEYS
 
 _REFERENCES = 3
@@ -22,6 +24,7 @@ _STRANGERS = 6
 """Clips of other scenes that each clip is compared with."""
 _BOTH_FAULTY, _STEP_WEIGHT, _ALIKE_WEIGHT = 0.05, 0.5, 2.5
 _LEAST_STEP = 0.12
+_LEVELS, _STEP_QUANTILE = 33, 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +108,30 @@ class Vectors:
         """Return how alike the two clips look."""
         return compare_looks(self._specimens[pair.one].measures.look, self._specimens[pair.two].measures.look)
 
-    def rows(self, pairs: Sequence[DrawnPair]) -> NDArray[np.float32]:
-        """Return both orders of each pair, (pairs, 2, features)."""
-        one, two = (self._vectors[[getattr(p, side) for p in pairs]] for side in ("one", "two"))
-        return describe_pairs(one, two, self.names)
+    def sides(self, pairs: Sequence[DrawnPair]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the measures of the first and of the second clips, each (pairs, measures)."""
+        return self._vectors[[pair.one for pair in pairs]], self._vectors[[pair.two for pair in pairs]]
 
-    def vary(self, pairs: Sequence[DrawnPair], copies: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return rows of more pairs of one scene, (rows, 2, features), and the numbers of the pairs that they vary.
+    def fit_scale(self, pairs: Sequence[DrawnPair]) -> Scale:
+        """Return the scale on which networks read the measures; `pairs` are of one scene."""
+        one, two = self.sides([pair for pair in pairs if not pair.worse])
+        steps = np.quantile(np.abs(one.astype(np.float64) - two), _STEP_QUANTILE, axis=0)
+        steps += 1e-6 * np.abs(self._vectors).max(0) + 1e-9
+        steps[[DEFINITIONS[name].source == "file" for name in self.names]] = np.inf
+        levels = np.quantile(self._vectors.astype(np.float64), np.linspace(0, 1, _LEVELS), axis=0)
+        return Scale(levels + np.arange(_LEVELS)[:, None] * 1e-9, steps)
+
+    def vary(
+        self, pairs: Sequence[DrawnPair], copies: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
+        """Return both sides of more pairs of one scene, and the numbers of the pairs that they vary.
 
         Both clips are moved towards another clean scene, and the second gets a harmless difference as well. In a third
         of them the fault is lighter, in another third both clips have it and it is lighter in the first.
         """
         chance = np.random.default_rng(4)
         chosen = np.repeat(np.arange(len(pairs)), copies)
-        one, two = (self._vectors[[getattr(pairs[int(n)], side) for n in chosen]] for side in ("one", "two"))
+        one, two = self.sides([pairs[int(number)] for number in chosen])
         clean = self._vectors[[p.one for p in pairs if not p.worse]]
 
         def draw(low: float, high: float) -> NDArray[np.float64]:
@@ -129,7 +142,7 @@ class Vectors:
         harmless = self._draw_harmless(pairs, len(chosen), chance)
         lighter = one + share * (two - one)
         first, second = np.where(way == 2, lighter, one) + moved, np.where(way == 1, lighter, two) + moved + harmless
-        return describe_pairs(first.astype(np.float32), second.astype(np.float32), self.names), chosen
+        return first.astype(np.float32), second.astype(np.float32), chosen
 
     def vary_alone(self, pairs: Sequence[DrawnPair], copies: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return each clip's measures, and `copies` of them with a harmless difference; and the clips' numbers."""
@@ -142,9 +155,8 @@ class Vectors:
         self, pairs: Sequence[DrawnPair], count: int, chance: np.random.Generator
     ) -> NDArray[np.float64]:
         """Return up to the difference of two clean clips of one scene, `count` times."""
-        alike = [p for p in pairs if p.same_scene and not p.worse]
-        one, two = (self._vectors[[getattr(p, side) for p in alike]] for side in ("one", "two"))
-        return chance.uniform(-1, 1, (count, 1)) * (one - two)[chance.integers(len(alike), size=count)]
+        one, two = self.sides([pair for pair in pairs if pair.same_scene and not pair.worse])
+        return chance.uniform(-1, 1, (count, 1)) * (one - two)[chance.integers(len(one), size=count)]
 
 
 def labels(pairs: Sequence[DrawnPair]) -> NDArray[np.int64]:

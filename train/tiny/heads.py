@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,9 +15,10 @@ from scipy.optimize import minimize
 
 from train.tiny.drawn_pairs import DrawnPair, Vectors, draw_pairs, keys_of, labels
 from train.tiny.fault_kinds import FAULTS
+from train.tiny.fit_networks import fit_clips, fit_pairs
 from train.tiny.making import Specimen
 from vrt_lite.disk import write_file
-from vrt_lite.measures.preference import FLOOR, load_heads
+from vrt_lite.measures.preference import describe_pairs, load_heads
 from vrt_lite.measures.trees import softmax
 from vrt_lite.protocol.report import MEASURED_KEYS
 
@@ -51,9 +51,18 @@ _REPEATING: Final = 0.25
 _PLAIN: Final = 0.6
 _WRONG, _WRONG_PLAIN = (1.0, 0.065), (0.07, 0.05)
 """Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
-_ALIKE_SHARE: Final = 0.35
-"""The share of pairs without a fault in what the odds of one scene are fitted to: users compare many such versions."""
-_ALIKE_NAMED: Final = (0.36, 0.14)
+_ALIKE_SHARES: Final = (0.25, 0.37)
+"""The shares of pairs without a fault in what the odds are fitted to: (different scenes, one scene).
+
+Users compare many versions of one scene that are alike.
+"""
+_MOST_LEAD: Final = (None, 2.0)
+"""The most that the difference in faults counts: (different scenes, one scene).
+
+A clip of a kind that is new to the heads is often rated wrongly by itself. Beside another version of it that matters
+less.
+"""
+_ALIKE_NAMED: Final = (0.38, 0.14)
 """Of held-back pairs without a fault, so many may have a winner."""
 _NAMED_RIGHT: Final = 0.9
 
@@ -67,8 +76,9 @@ def fit(
     vectors, pairs = Vectors(train, names), draw_pairs(train)
     arrays: dict[str, NDArray[Any]] = {"measures": np.array(names), "names": np.array(NAMES)}
     of_scene = [pair for pair in pairs if pair.same_scene]
-    more, copied = vectors.vary(of_scene, _COPIES)
-    rows = np.concatenate((vectors.rows(of_scene), more))
+    *varied, copied = vectors.vary(of_scene, _COPIES)
+    one, two = (np.concatenate(sides) for sides in zip(vectors.sides(of_scene), varied, strict=True))
+    rows, scale = describe_pairs(one, two, names), vectors.fit_scale(of_scene)
     numbers = np.concatenate((np.arange(len(of_scene)), copied))
     better, weights = labels(of_scene)[numbers], np.array([pair.weight for pair in of_scene])[numbers]
     alone, clips = vectors.vary_alone(pairs, _COPIES)
@@ -82,10 +92,19 @@ def fit(
         size = _LARGE if key == "OA" else _SMALL
         arrays |= _grow(f"{key}.pairs", rows.reshape(-1, rows.shape[2]), both, np.repeat(weights, 2), 3, size)
         arrays |= _grow(f"{key}.faults", alone, faults[clips, number], counts[clips], 1, _FAULTS)
-    arrays |= _fit_names(train, pairs, vectors.rows(pairs))
+    arrays |= _fit_names(train, pairs, describe_pairs(*vectors.sides(pairs), names))
+    compared = np.stack((scale.compare(one, two), scale.compare(two, one)), axis=1)
+    networks = {
+        "pairs": fit_pairs(compared, better, weights),
+        "faults": fit_clips(scale.place(alone), faults[clips], counts[clips]),
+    }
+    arrays |= {f"{name}.{part}": array for name, parts in networks.items() for part, array in parts.items()}
     arrays |= {
+        "quantiles": scale.quantiles,
+        "steps": scale.steps,
         "same_look": np.array(_SAME_LOOK),
-        **{name: np.ones((len(MEASURED_KEYS), 2)) for name in ("temperatures", "ties", "slopes", "bounds")},
+        "weights": np.ones((len(MEASURED_KEYS), 2, 4)),
+        "bounds": np.ones((len(MEASURED_KEYS), 2)),
         "sure": np.array(0.6),
     }
     write_file(out, _pack(arrays))
@@ -156,29 +175,25 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
     load_heads.cache_clear()
     heads, vectors, pairs = load_heads(path), Vectors(held, names), draw_pairs(held, 1)
     same = np.array([vectors.likeness(pair) >= heads.same_look for pair in pairs])
-    rows, better = vectors.rows(pairs), labels(pairs)
-    alone, _ = vectors.vary_alone(pairs, 0)
+    better = labels(pairs)
     hard = np.array([bool(held[p.two].fault) and FAULTS[held[p.two].fault].hard for p in pairs])
     weights = np.minimum([pair.weight for pair in pairs], 1)
     weights[hard] /= 2  # they are made twice as often
-    alike = same & np.array([not held[p.one].fault and not held[p.two].fault for p in pairs])
-    weights[alike] *= _ALIKE_SHARE / (1 - _ALIKE_SHARE) * weights[same & ~alike].sum() / weights[alike].sum()
+    alike = np.array([not held[p.one].fault and not held[p.two].fault for p in pairs])
+    for here, share in zip((~same, same), _ALIKE_SHARES, strict=True):
+        weights[here & alike] *= share / (1 - share) * weights[here & ~alike].sum() / weights[here & alike].sum()
     fault = np.array([0.0 if held[p.one].fault else held[p.two].strength for p in pairs])
-    fitted = {name: np.ones((len(MEASURED_KEYS), 2)) for name in ("temperatures", "ties", "slopes", "bounds")}
-    for number, key in enumerate(MEASURED_KEYS):
-        found = heads.faults[key].scores(alone)[:, 0]
-        lead, right = np.array([found[p.two] - found[p.one] for p in pairs]), better[:, number]
-        logs = np.zeros((len(pairs), 3))
-        logs[same] = np.log(
-            join_orders(softmax(heads.pairs[key].scores(rows[same].reshape(-1, rows.shape[2])))) + FLOOR
-        )
-        for scene, here in enumerate((~same, same)):
-            found_here, odds = _fit_odds(logs[here], lead[here], right[here], weights[here])
-            for name, value in zip(("temperatures", "ties", "slopes"), found_here, strict=True):
-                fitted[name][number, scene] = value
-            fitted["bounds"][number, scene] = _fit_bound(odds, right[here], fault[here], weights[here], scene)
+    fitted = {"weights": np.ones((len(MEASURED_KEYS), 2, 4)), "bounds": np.ones((len(MEASURED_KEYS), 2))}
+    one, two = vectors.sides(pairs)
+    for scene, here in enumerate((~same, same)):
+        terms = heads.terms(one[here], two[here], same_scene=bool(scene))
+        for number in range(len(MEASURED_KEYS)):
+            right = better[here, number]
+            found, odds = _fit_odds(terms[:, number], right, weights[here], _MOST_LEAD[scene])
+            fitted["weights"][number, scene] = found
+            fitted["bounds"][number, scene] = _fit_bound(odds, right, fault[here], weights[here], scene)
     chosen = [n for n, p in enumerate(pairs) if p.worse and p.same_scene and not held[p.one].fault]
-    shares = softmax(heads.naming.scores(rows[chosen, 1]))
+    shares = softmax(heads.naming.scores(describe_pairs(one[chosen], two[chosen], names)[:, 1]))
     right = np.array(
         [NAMES[b] == FAULTS[held[pairs[n].two].fault].name for b, n in zip(shares.argmax(1), chosen, strict=True)]
     )
@@ -187,20 +202,13 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
     return {**fitted, "sure": np.array(float(sure))}
 
 
-def join_orders(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Join the probabilities of both orders, (2 x pairs, 3), to (pairs, 3)."""
-    here, there = shares[::2], shares[1::2]
-    return np.stack((here[:, 0] + there[:, 0], here[:, 1] + there[:, 2], here[:, 2] + there[:, 1]), axis=1) / 2
-
-
 def _fit_odds(
-    logs: NDArray[np.float64], lead: NDArray[np.float64], better: NDArray[Any], weights: NDArray[np.float64]
-) -> tuple[tuple[float, float, float], NDArray[np.float64]]:
-    """Return temperature, weight of a tie and slope with which the right answers are likeliest, and their odds (n, 3).
+    terms: NDArray[np.float64], better: NDArray[Any], weights: NDArray[np.float64], most_lead: float | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the weights of the terms with which the right answers are likeliest, and their odds (pairs, 3).
 
-    The logarithm of the odds is linear in 1 / temperature, log tie and slope, so there is one best place.
+    The logarithm of the odds is linear in them, so there is one best place.
     """
-    terms = np.stack((logs, np.broadcast_to((1.0, 0, 0), logs.shape), np.stack((0 * lead, lead, -lead), axis=1) / 2), 2)
     right = np.eye(3)[better]
 
     def lose(place: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -208,10 +216,9 @@ def _fit_odds(
         missing = weights[:, None] * (odds - right)
         return -float(weights @ np.log((odds * right).sum(1))), np.einsum("na,nap->p", missing, terms)
 
-    least = [(1 / 3, 2.0), (None, None), (0.0, None)]
-    place = minimize(lose, np.array((1.0, 0.0, 1.0)), jac=True, method="L-BFGS-B", bounds=least).x
-    sharpness, tie, slope = (float(value) for value in place)
-    return (1 / sharpness, math.exp(tie), slope), softmax(terms @ place)
+    limits = [(0, None), (0, None), (None, None), (0, most_lead)]
+    place = minimize(lose, np.array((0.5, 0.5, 0, 1)), jac=True, method="L-BFGS-B", bounds=limits).x
+    return place, softmax(terms @ place)
 
 
 def _fit_bound(

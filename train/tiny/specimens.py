@@ -135,4 +135,4 @@ def _vary(frames: Frames, version: str, chance: Chance) -> Frames:
 
 def count_scenes(part: Part, scale: float = 1.0) -> int:
     """Return how many scenes are filmed for a part."""
-    return round(scale * {"train": 520, "held": 80, "test": 44}[part])
+    return round(scale * {"train": 820, "held": 80, "test": 44}[part])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from vrt_lite.errors import OutOfMemoryError, Warned
-from vrt_lite.interfaces import FrameStore, Observe, check_stops
-from vrt_lite.judge import Answer, Ask
+from vrt_lite.interfaces import Backend, FrameStore, Observe, check_stops
+from vrt_lite.judge import Answer, Ask, answer_with
 from vrt_lite.protocol.messages import Reply
 from vrt_lite.records.judgement import EngineUsed, ModelUsed, ServerUsed
 from vrt_lite.scheduler import Seats, Work
@@ -45,12 +45,39 @@ def open_backend(
     return LlamaCppBackend(files.text, files.projector, profile=profile, settings=settings, cache=cache)
 
 
+class Engine(Protocol):
+    """What judges, ready for trials."""
+
+    @property
+    def at_once(self) -> bool:
+        """Whether both orders of a pair may be judged at once."""
+        ...
+
+    def run(self, trial: Callable[[Answer], Work[_Result]], frames: FrameStore) -> Work[_Result]:
+        """Run a trial with its answers, as soon as there is a place for it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BackendEngine:
+    """A back end that has its own queue: each trial gets its replies."""
+
+    backend: Backend
+    at_once: bool = False
+
+    def run(self, trial: Callable[[Answer], Work[_Result]], frames: FrameStore) -> Work[_Result]:
+        """Run a trial with the back end's replies."""
+        return trial(answer_with(self.backend, frames))
+
+
 class SharedEngine:
     """The llama.cpp back end that several trials share, each in a sequence of its own.
 
     It is opened with the first of several settings, and with the next ones if memory cannot be allocated: then every
     trial asks again for the reply that it waits for. `settings` are those in force. To be closed, when nothing uses it.
     """
+
+    at_once = True
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ def check_target(output: Path, *, source: Path | None = None, overwrite: bool | 
 
     A command without that option leaves it None.
     """
-    from vrt_lite.show.pages import check_name  # noqa: PLC0415 - Jinja2 only for a report
+    from vrt_lite.viewer import check_name  # noqa: PLC0415
 
     try:
         if not output.parent.is_dir():
@@ -77,9 +77,9 @@ def write_wanted(
     quiet: bool = False,
 ) -> None:
     """Write the report, open it if that is wanted, and say so unless `quiet`."""
-    from vrt_lite.show.pages import ClipCopies, write_report  # noqa: PLC0415
     from vrt_lite.show.progress import Screen, Status  # noqa: PLC0415
     from vrt_lite.show.wrapping import print_wrapped  # noqa: PLC0415
+    from vrt_lite.viewer import ClipCopies, write_report  # noqa: PLC0415
 
     with Screen(quiet=quiet or not wanted.embed) as screen:
         copies = ClipCopies(lambda line: screen.show(Status(line))) if wanted.embed else None

@@ -31,7 +31,7 @@ def read_source(path: Path, plain: str) -> GgufFile:
         for name, stored in read_gguf_table(part).items():
             kind = storage_type(name, stored.shape, Type[plain.upper()])
             targets.append(Target(Placement(name, stored.shape, name), part.name, stored.shape, kind))
-    return GgufFile("", found, targets)
+    return GgufFile(path.name, found, targets)
 
 
 def read_gguf_table(path: Path) -> dict[str, StoredTensor]:

@@ -12,8 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -87,28 +86,13 @@ class GgufFile:
     name: str
     fields: Mapping[str, GGUFValue]
     targets: Sequence[Target]
+    header: bytes = field(default=b"", repr=False)
+    """All that precedes the weights, once the file is sealed."""
 
     @property
     def architecture(self) -> str:
         """GGUF's word for it."""
         return str(self.fields["general.architecture"].value)
-
-    @cached_property
-    def header(self) -> bytes:
-        """All that precedes the weights. Raises ModelError for a value that GGUF cannot hold."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "header.gguf"
-            with closing(GGUFWriter(path, self.architecture)) as writer:
-                for t in self.targets:
-                    writer.add_tensor_info(t.name, t.byte_shape, np.dtype(np.uint8), t.size, raw_dtype=t.type)
-                writer.kv_data = [dict(self.fields)]
-                writer.write_header_to_file()
-                # The author of a model card may write any type: `version: 1.0` is a number.
-                with reading("a value of README.md or of a JSON file"):
-                    writer.write_kv_data_to_file()
-                writer.write_ti_data_to_file()
-            header = path.read_bytes()
-        return header + bytes(aligned(len(header)) - len(header))
 
     @property
     def placed(self) -> list[tuple[int, Target]]:
@@ -120,6 +104,26 @@ class GgufFile:
     def size(self) -> int:
         """Bytes of the file."""
         return len(self.header) + sum(aligned(target.size) for target in self.targets)
+
+
+def seal(file: GgufFile) -> GgufFile:
+    """Return a file with its header in place of the fields, which take more memory.
+
+    Raises ModelError for a value that GGUF cannot hold.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "header.gguf"
+        with closing(GGUFWriter(path, file.architecture)) as writer:
+            for t in file.targets:
+                writer.add_tensor_info(t.name, t.byte_shape, np.dtype(np.uint8), t.size, raw_dtype=t.type)
+            writer.kv_data = [dict(file.fields)]
+            writer.write_header_to_file()
+            # The author of a model card may write any type: `version: 1.0` is a number.
+            with reading("a value of README.md or of a JSON file"):
+                writer.write_kv_data_to_file()
+            writer.write_ti_data_to_file()
+        header = path.read_bytes()
+    return replace(file, fields={}, header=header + bytes(aligned(len(header)) - len(header)))
 
 
 def aligned(size: int) -> int:

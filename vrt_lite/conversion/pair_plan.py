@@ -6,7 +6,7 @@ A shard is a part of a checkpoint, which need not be there yet, or a GGUF file t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from vrt_lite.conversion import lora
 from vrt_lite.conversion.checkpoint import read_checkpoint, read_json, refuse_others
 from vrt_lite.conversion.families import expected_shapes
 from vrt_lite.conversion.gguf_source import read_gguf_table, read_importance
-from vrt_lite.conversion.gguf_writer import GgufFile
+from vrt_lite.conversion.gguf_writer import GgufFile, seal
 from vrt_lite.conversion.pair_files import PairTypes, describe_files
 from vrt_lite.conversion.reward_state import STATE, read_base_weights, read_reward_state
 from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
@@ -27,7 +27,7 @@ from vrt_lite.profile import PROFILE_NAME, read_portable
 
 @dataclass(frozen=True)
 class PairPlan:
-    """The files, and the shards that they are made of. `profile` is that of the checkpoint, b"" if it has none.
+    """The sealed files, and the shards that they are made of. `profile` is that of the checkpoint, b"" if it has none.
 
     `origin` tells apart sources that differ in their weights alone.
     """
@@ -39,8 +39,10 @@ class PairPlan:
     @cached_property
     def digest(self) -> str:
         """A text that only plans which lead to the same bytes share."""
-        described = [(file.name, file.header, file.targets) for file in self.files]
-        return hashlib.sha256(repr((self.origin, described)).encode()).hexdigest()
+        digest = hashlib.sha256(repr(self).encode())
+        for file in self.files:
+            digest.update(file.header)
+        return digest.hexdigest()
 
     @property
     def size(self) -> int:
@@ -122,4 +124,9 @@ def plan_pair(
     beside = [path for path in (adapter and adapter / lora.WEIGHTS, imatrix) if path]
     own = profile or folder / PROFILE_NAME
     text_of_profile = read_portable(own) if profile or own.is_file() else b""
-    return PairPlan(files, text_of_profile, repr((origin, [file_sha256(path) for path in beside])))
+    return make_plan(files, text_of_profile, repr((origin, [file_sha256(path) for path in beside])))
+
+
+def make_plan(files: Iterable[GgufFile], profile: bytes = b"", origin: str = "") -> PairPlan:
+    """Plan to write files that are described."""
+    return PairPlan(tuple(map(seal, files)), profile, origin)

@@ -73,10 +73,9 @@ def _record(plan: PairPlan, folder: Path, converted: list[str]) -> None:
 
 def _converted(plan: PairPlan, folder: Path) -> list[str]:
     """Return the shards of which all is on disk; none if that is of another plan, or a file is not there as it was."""
-    expected = plan.digest  # raises for what cannot be written, before there is a file
     try:
         digest, *shards = json.loads((folder / JOURNAL).read_bytes())
-        as_it_was = digest == expected and all((folder / f.name).stat().st_size == f.size for f in plan.files)
-    except (OSError, ValueError, TypeError):
+        as_it_was = digest == plan.digest and all((folder / f.name).stat().st_size == f.size for f in plan.files)
+    except (OSError, ValueError, TypeError, RecursionError):
         return []
     return shards if as_it_was else []

@@ -90,7 +90,8 @@ def quantize_text(file: GgufFile, kind: str, *, importance: Mapping[str, np.ndar
         layers, heads, kv_heads = (int(file.fields[key].value) for key in keys)
         group = heads // kv_heads
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise ModelError(f"it does not say how many layers and heads it has ({error}): convert it again") from error
+        name = file.name or "the file"
+        raise ModelError(f"{name} does not say how many layers and heads it has ({error}): convert it again") from error
     tied = all(target.name != "output.weight" for target in file.targets)
     mix = TypeMix(kind, layers, group, tied, with_importance=importance is not None)
     targets = [
@@ -116,7 +117,8 @@ def quantize_projector(file: GgufFile, kind: str) -> GgufFile:
     width = next((target.shape[0] for target in file.targets if target.name == "v.blk.0.ffn_up.weight"), 0)
     padded = -(-width // block) * block
     fields = dict(file.fields) | {"general.file_type": _uint32(file_type(kind))}
-    if fields[_FEED_FORWARD].value == width:  # a Qwen2-VL projector has another number there
+    found = fields.get(_FEED_FORWARD)
+    if found and found.value == width:  # a Qwen2-VL projector has another number there
         fields[_FEED_FORWARD] = _uint32(padded)
     return replace(file, fields=fields, targets=[_pad(target, Type[kind.upper()], padded) for target in file.targets])
 

@@ -1,14 +1,14 @@
-"""Which of two clips is better by what was measured of them: by heads of boosted trees, learned by train/tiny.
+"""Which of two clips is better by what was measured of them: by heads, learned by train/tiny.
 
 A head says how faulty each clip is by itself, and the difference tells: of different scenes nothing else does. Of two
-versions of one scene another head reads the difference and the mean of both clips' measures, in both orders, and the
-two answers are joined. Exchanging the clips exchanges the answer exactly. The probabilities are made honest on scenes
-that the heads did not learn from, and below a bound no winner is named.
+versions of one scene another head compares both clips' measures, in both orders, and the two answers are joined. Each
+head is boosted trees and small networks: they err in different places, so both together err less. Exchanging the clips
+exchanges the answer exactly. The probabilities are made honest on scenes that the heads did not learn from, and below
+a bound no winner is named.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -22,12 +22,13 @@ from vrt_lite.measures.clip_measures import ClipMeasures
 from vrt_lite.measures.definitions import DEFINITIONS, comparable
 from vrt_lite.measures.looks import compare_looks
 from vrt_lite.measures.measured_preference import HEADS_FILE, MeasuredPreference, NamedFault
+from vrt_lite.measures.networks import Networks, Scale, read_networks
 from vrt_lite.measures.trees import Forest, read_forest, softmax
 from vrt_lite.protocol.messages import Choice, Odds
 from vrt_lite.protocol.report import MEASURED_KEYS, MeasuredKey
 
-FLOOR: Final = 1e-6
-"""Is added to the shares of `pairs`: no answer is impossible."""
+_FLOOR: Final = 1e-6
+"""Is added to the shares of the forests: no answer is impossible."""
 STRENGTHS: Final = ("slight", "clear", "strong")
 _STRENGTH_BOUNDS: Final = (0.4, 0.68)
 
@@ -36,42 +37,61 @@ _STRENGTH_BOUNDS: Final = (0.4, 0.68)
 class Heads:
     """The learned heads.
 
-    `faults` say how faulty one clip is, and `pairs` answer about two versions of one scene, by key. In the order of
-    MEASURED_KEYS, as (different scenes, one scene): `temperatures` of `pairs`, the weight of a tie (`ties`), by how
-    much the odds change with the difference of `faults` (`slopes`), and the `bounds`.
+    `fault_forests` and `fault_networks` say how faulty one clip is; `pair_forests` and `pair_networks` answer about two
+    versions of one scene. Forests are by key. `weights` (keys, 2, 4) and `bounds` (keys, 2) are for different scenes
+    and for one: how much each of the `terms` counts, and from which probability on a winner is named.
     """
 
-    pairs: Mapping[MeasuredKey, Forest]
-    faults: Mapping[MeasuredKey, Forest]
+    pair_forests: Mapping[MeasuredKey, Forest]
+    pair_networks: Networks
+    fault_forests: Mapping[MeasuredKey, Forest]
+    fault_networks: Networks
     naming: Forest
     strength: Forest
     names: tuple[str, ...]
     measures: tuple[str, ...]
+    scale: Scale
     same_look: float
-    temperatures: NDArray[np.float64]
-    ties: NDArray[np.float64]
-    slopes: NDArray[np.float64]
+    weights: NDArray[np.float64]
     bounds: NDArray[np.float64]
     sure: float
 
-    def odds(
-        self, vectors: NDArray[np.float32], rows: NDArray[np.float32], *, same_scene: bool
-    ) -> dict[MeasuredKey, Odds]:
-        """Return the odds of a pair by key from both clips' measures, (2, measures), and its `rows` (2, features)."""
+    def terms(self, one: NDArray[np.float32], two: NDArray[np.float32], *, same_scene: bool) -> NDArray[np.float64]:
+        """Return what speaks for a tie, the first and the second of some pairs, (pairs, keys, 3 answers, 4 terms).
+
+        Both are (pairs, measures). The terms are logarithms of odds: what the forest says of the pair, what the
+        networks say of it, 1 for a tie, and half the difference in faults.
+        """
+        found = np.zeros((len(one), len(MEASURED_KEYS), 3, 4))
+        found[:, :, 0, 2] = 1
+        lead = (self._rate_faults(two) - self._rate_faults(one)) / 2
+        found[:, :, 1, 3], found[:, :, 2, 3] = lead, -lead
+        if same_scene:
+            orders = np.concatenate((self.scale.compare(one, two), self.scale.compare(two, one)))
+            here, there = self.pair_networks.scores(orders).reshape(2, len(one), -1, 2)
+            found[..., 1] = np.stack(((here[..., 0] + there[..., 0]) / 2, here[..., 1], there[..., 1]), axis=-1)
+            rows = describe_pairs(one, two, self.measures)
+            for number, key in enumerate(MEASURED_KEYS):
+                shares = softmax(self.pair_forests[key].scores(rows.reshape(-1, rows.shape[2])))
+                first, second = shares[::2], shares[1::2, [0, 2, 1]]
+                found[:, number, :, 0] = np.log((first + second) / 2 + _FLOOR)
+        return found
+
+    def _rate_faults(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return how faulty clips are, (clips, keys)."""
+        forests = np.concatenate([self.fault_forests[key].scores(vectors) for key in MEASURED_KEYS], axis=1)
+        return (forests + self.fault_networks.scores(self.scale.place(vectors))) / 2
+
+    def odds(self, one: NDArray[np.float32], two: NDArray[np.float32], *, same_scene: bool) -> dict[MeasuredKey, Odds]:
+        """Return the odds of a pair by key from both clips' measures."""
+        terms = self.terms(one[None], two[None], same_scene=same_scene)[0]
         found: dict[MeasuredKey, Odds] = {}
-        for number, key in enumerate(MEASURED_KEYS):
-            one, two = self.faults[key].scores(vectors)[:, 0]
-            place = number, int(same_scene)
-            lead = self.slopes[place] * float(two - one) / 2
-            weights = np.array((self.ties[place], 1.0, 1.0))
-            if same_scene:
-                here, there = softmax(self.pairs[key].scores(rows))
-                joined = np.array((here[0] + there[0], here[1] + there[2], here[2] + there[1])) / 2
-                weights *= (joined + FLOOR) ** (1 / self.temperatures[place])
+        for key, mine, weights in zip(MEASURED_KEYS, terms, self.weights[:, int(same_scene)], strict=True):
             # Exchanging the clips exchanges the odds to the last bit.
-            tie, one, two = (float(weight) for weight in weights * (1.0, math.exp(lead), math.exp(-lead)))
-            whole = tie + (one + two)
-            found[key] = tie / whole, one / whole, two / whole
+            logs = (mine * weights).sum(1)
+            tie, first, second = np.exp(logs - logs.max()).tolist()
+            whole = tie + (first + second)
+            found[key] = tie / whole, first / whole, second / whole
         return found
 
     def decide(self, key: MeasuredKey, odds: Odds, *, same_scene: bool) -> Choice | None:
@@ -86,15 +106,15 @@ def prefer_by_measures(one: ClipMeasures, two: ClipMeasures, *, heads: Heads | N
     heads = heads or load_heads()
     likeness = compare_looks(one.look, two.look)
     same_scene = likeness >= heads.same_look
-    vectors = np.stack([vector_of(each, heads.measures) for each in (one, two)])
-    rows = describe_pairs(vectors[:1], vectors[1:], heads.measures)[0]
-    odds = heads.odds(vectors, rows, same_scene=same_scene)
+    first, second = (vector_of(each, heads.measures) for each in (one, two))
+    odds = heads.odds(first, second, same_scene=same_scene)
     winners: dict[MeasuredKey, Choice | None] = {
         key: heads.decide(key, odds[key], same_scene=same_scene) for key in MEASURED_KEYS
     }
     preference = MeasuredPreference(odds, winners, same_scene)
     worse = {1: 2, 2: 1}.get(winners["OA"] or 0)
     if worse:
+        rows = describe_pairs(first[None], second[None], heads.measures)[0]
         preference = replace(preference, faults=_name_fault(heads, rows[worse - 1], 1 if worse == 1 else 2))
     return preference
 
@@ -135,15 +155,16 @@ def load_heads(path: Path = HEADS_FILE) -> Heads:
         raise ValueError(f"{path.name} needs measures that are unknown: {', '.join(unknown)}")
     return Heads(
         {key: read_forest(arrays, f"{key}.pairs") for key in MEASURED_KEYS},
+        read_networks(arrays, "pairs"),
         {key: read_forest(arrays, f"{key}.faults") for key in MEASURED_KEYS},
+        read_networks(arrays, "faults"),
         read_forest(arrays, "naming"),
         read_forest(arrays, "strength"),
         tuple(str(name) for name in arrays["names"]),
         measures,
+        Scale(np.asarray(arrays["quantiles"], np.float64), np.asarray(arrays["steps"], np.float64)),
         float(arrays["same_look"]),
-        np.asarray(arrays["temperatures"], np.float64),
-        np.asarray(arrays["ties"], np.float64),
-        np.asarray(arrays["slopes"], np.float64),
+        np.asarray(arrays["weights"], np.float64),
         np.asarray(arrays["bounds"], np.float64),
         float(arrays["sure"]),
     )

@@ -32,6 +32,7 @@ _TAG = re.compile(
     r"|(?P<final>final[ _]answer)|(?P<answer>answer)|(?P<call>tool_call))[ \t\n]{0,4}>",
     re.IGNORECASE,
 )
+_UNFINISHED_TAG = re.compile(r"<[^<>]{0,32}\Z")
 _FIELD = re.compile(r"\b(TA|VQ|MQ|OA|CF)[ \t]{0,8}[=:][ \t]{0,8}([^\s,;<]{0,16})", re.IGNORECASE)
 
 
@@ -243,6 +244,28 @@ def _blocks(text: str) -> Iterator[_Block]:
         body = text[start : tags[end][2] if end < len(tags) else len(text)]
         i = end + closed
         yield _Block(kind, start, tags[end][3] if closed else start + len(body), body, closed)
+
+
+class PartReader:
+    """Reads a reply while it is written, as parts: a kind ("" outside of all tags) and a text, as far as it is known.
+
+    An unfinished tag waits for its rest. What a note quotes is not told apart from tags: only `parse` reads the whole.
+    """
+
+    def __init__(self) -> None:
+        self._held, self._kind = "", ""
+
+    def read(self, written: str) -> list[tuple[str, str]]:
+        """Read what is written now. Returns its parts; the first may go on with the last one of the call before."""
+        text, parts, start = self._held + written, list[tuple[str, str]](), 0
+        for tag in _TAG.finditer(text):
+            parts.append((self._kind, text[start : tag.start()]))
+            self._kind, start = "" if tag["close"] else str(tag.lastgroup), tag.end()
+        unfinished = _UNFINISHED_TAG.search(text, start)
+        end = unfinished.start() if unfinished else len(text)
+        parts.append((self._kind, text[start:end]))
+        self._held = text[end:]
+        return [part for part in parts if part[1]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def pull_checkpoint(pull: Pull) -> tuple[str, list[StoredFile]]:
     """
     listed, folder, progress = pull.listed, pull.folder, pull.progress
     if pull.source.quant:
-        check_type(listed.repository, pull.source.quant)
+        check_type(listed.repository, normalise_quant(pull.source.quant))
     where = f"{listed.repository} at {listed.revision[:12]}"
     progress.say(f"{pull.source.name}: {where}, a checkpoint that is converted here")
     # The folder has the repository's name, from which the files get theirs.
@@ -136,11 +136,11 @@ def read_config(folder: Path) -> Mapping[str, Any]:
 def check_type(repository: str, quant: str) -> str:
     """Return the type of a quant that was asked for. ModelError if the conversion cannot make it."""
     types = tuple(dict.fromkeys((*CONVERTER_TYPES, *TEXT_TYPES)))
-    if (kind := normalise_quant(quant).lower()) not in types:
+    if quant.lower() not in types:
         raise ModelError(
-            f"{repository} is a checkpoint, which cannot be converted to {kind.upper()!r}; choose {', '.join(types)}."
+            f"{repository} is a checkpoint, which cannot be converted to {quant!r}; choose {', '.join(types)}."
         )
-    return kind
+    return quant.lower()
 
 
 def choose_type(

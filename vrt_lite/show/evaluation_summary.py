@@ -97,7 +97,7 @@ def _notes(figures: Figures) -> Iterator[str]:
         name = DIMENSION_NAMES[key]
         if of.failed:
             tau, diff = format_share(of.tau_all), format_share(of.diff_all)
-            said.append([name, f"with {of.failed} failed counted as wrong: tau {tau}, diff {diff}"])
+            said.append([name, f"{of.failed} failed counted as wrong: tau {tau}, diff {diff}"])
         if shared := describe_shared_prompts(figures, key):
             said.append(shared.split(": ", 1))
         if of.calibrated.threshold is not None:

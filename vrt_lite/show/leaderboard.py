@@ -135,8 +135,8 @@ def _choose_columns(
 ) -> tuple[dict[str, list[Text]], list[str]]:
     """Choose the columns of a board. Returns the cells by heading, and the names of all clips as the board shows them.
 
-    Long names take the room that there is, then that of the scale, the dimensions and the interval, in this order. A
-    name that is still too long loses its middle.
+    Long names take the room that there is, then that of the scale, the dimensions, the interval and the flags, in this
+    order. A name that is still too long loses its middle.
     """
     from rich.cells import cell_len
     from rich.text import Text
@@ -161,9 +161,9 @@ def _choose_columns(
     names = [safe(clip.name, encoding=console.encoding) for clip in ladder.clips]
     enough = min(max(map(cell_len, names), default=0), _ENOUGH)
     widths = {heading: max(map(cell_len, [heading, *map(str, cells)])) for heading, cells in columns.items()}
-    for headings in ((), (_SCALE_LINE,), ladder.judged, (_INTERVAL,)):
+    for headings in ((), (_SCALE_LINE,), ladder.judged, (_INTERVAL,), (_FLAGGED,)):
         for heading in headings:
-            del columns[heading]
+            columns.pop(heading, None)
         room = console.width - sum(widths[heading] + GAP for heading in columns if heading != "CLIP")
         if room >= enough:
             break

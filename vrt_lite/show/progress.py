@@ -105,6 +105,7 @@ class Screen:
             shown = Text(safe(line.lstrip(), encoding=self.console.encoding), style)
             self.console.print(Padding(shown, (0, 0, 0, indent)), width=min(self.console.width, _WIDEST))
         elif self._stream:
+            self._due = time.monotonic() + LINE_EVERY_SECONDS
             with contextlib.suppress(OSError, ValueError):
                 self._stream.write(f"{safe(line, encoding=self._stream.encoding or 'utf-8')}\n")
                 self._stream.flush()
@@ -122,7 +123,6 @@ class Screen:
         with self._lock:
             self._status = status
         if not self.console and status.words and (now or time.monotonic() >= self._due):
-            self._due = time.monotonic() + LINE_EVERY_SECONDS
             self.say(str(status))
 
     def draft(self, text: str) -> None:

@@ -39,11 +39,20 @@ _OPTIONS: Final = {
 # PyAV 18 raises over a title that is not UTF-8 unless an option forbids it; PyAV 19 no longer takes the argument.
 _TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if av.__version__.startswith("18.") else {}
 
-# A file may claim any number of samples in a few bytes, and FFmpeg makes room for all of them. It allocates no more at
-# once than a picture of MAX_PIXELS takes in 16-bit RGB. Where the function is not found (Windows), only the worker's
-# limit of memory is left.
-with contextlib.suppress(AttributeError, OSError):
-    ctypes.CDLL(av._core.__file__).av_max_alloc(ctypes.c_size_t(8 * MAX_PIXELS))
+_USUAL_PIXELS: Final = 2**23
+
+
+def _limit_allocations(pixels: int) -> None:
+    """Let FFmpeg allocate no more at once than a picture of so many pixels takes in 16-bit RGB.
+
+    A file may claim any number of samples in a few bytes, and FFmpeg makes room for all of them. Where the function is
+    not found (Windows), only the worker's limit of memory is left.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(av._core.__file__).av_max_alloc(ctypes.c_size_t(8 * pixels))
+
+
+_limit_allocations(_USUAL_PIXELS)
 
 
 class Reader:
@@ -102,6 +111,8 @@ class Reader:
                 "shrink it first, e.g. ffmpeg -i IN -vf scale=1920:-2 OUT.mp4"
             )
         _check_length(len(stream.index_entries))
+        if stream.width * stream.height > _USUAL_PIXELS:
+            _limit_allocations(MAX_PIXELS)
         return stream
 
     def close(self) -> None:

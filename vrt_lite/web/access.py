@@ -21,10 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from vrt_lite.web.endpoints import JsonAnswer
 
 COOKIE: Final = "vrt_lite_token"
-POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+POLICY: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+"""That of all that is no page: it loads and runs nothing."""
 _WRONG_NAME: Final = (
     "This server does not answer to that name. Use the address that it printed; behind a proxy start it with "
     "--host-name NAME."

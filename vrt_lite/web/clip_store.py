@@ -21,7 +21,6 @@ from vrt_lite.clip_files import NumberedPictures, find_pictures, is_clip_there, 
 from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
 from vrt_lite.ranking.entries import list_videos, natural_key, read_entries
-from vrt_lite.show.pages.render_templates import make_visible
 from vrt_lite.web.playable_copies import is_played
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.upload_folder import UploadFolder
@@ -97,7 +96,7 @@ class ClipStore:
     def list_folder(self, folder: str) -> dict[str, Any]:
         """List what a folder has, as plain data; the allowed folders themselves if `folder` is empty.
 
-        Each folder and clip has a path, and a name to be shown.
+        Each folder and clip has a path and a name, each clip the address at which a page plays it.
         """
         if not folder:
             return {"path": "", "folders": [_name(path, str(path)) for path in self.folders], "clips": []}
@@ -109,7 +108,9 @@ class ClipStore:
         return {
             "path": str(path),
             "folders": [_name(folder, folder.name) for folder in folders[:_MOST_LISTED]],
-            "clips": [_name(clip, name_clip(clip)) for clip in clips[:_MOST_LISTED]],
+            "clips": [
+                _name(clip, name_clip(clip)) | {"address": self.make_address(clip)} for clip in clips[:_MOST_LISTED]
+            ],
         }
 
     def is_allowed(self, path: Path) -> bool:
@@ -200,4 +201,4 @@ def name_clip(path: Path) -> str:
 
 
 def _name(path: Path, name: str) -> dict[str, str]:
-    return {"path": str(path), "name": make_visible(name)}
+    return {"path": str(path), "name": name}

@@ -29,7 +29,7 @@ def compare_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
     """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
     body = read_body(dict(job.request), CompareBody)
     clips = (context.clip_store.find(body.a), context.clip_store.find(body.b))
-    watcher = PairWatcher(job)
+    watcher = PairWatcher(job, context.clip_store.make_address)
     results: dict[int, Result] = {}
     with context.lend_judge(job, body) as (judge, store):
         orders = 2 if body.both_orders and store.digest(clips[0]) != store.digest(clips[1]) else 1

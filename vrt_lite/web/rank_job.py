@@ -16,10 +16,10 @@ from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank import RankProgress, rank_clips
 from vrt_lite.ranking.rank_run import Effort
-from vrt_lite.show.leaderboard import describe_conclusion
-from vrt_lite.show.pages.render_templates import make_visible
 from vrt_lite.show.run_words import describe_judgement
-from vrt_lite.show.words import describe_frame_sizes, describe_warnings, write_headline
+from vrt_lite.show.words import write_headline
+from vrt_lite.viewer.pair_view import place_served
+from vrt_lite.viewer.ranking_view import describe_ladder, list_warnings
 from vrt_lite.web.job_context import JobContext, JobJudge
 from vrt_lite.web.pair_watcher import PairWatcher
 from vrt_lite.web.request_bodies import RankBody, RewardsBody, read_body
@@ -40,7 +40,8 @@ class JobWatcher:
         self._judge = ", ".join(text for text in (judge.describe()["--model"], judge.scope) if text)
         self._gives_way = gives_way
         self._hide = context.clip_store.uploads.hide
-        self._pair = PairWatcher(job)
+        self._make_address = context.clip_store.make_address
+        self._pair = PairWatcher(job, self._make_address)
         self._groups: Sequence[ClipGroup] = ()
         self._told = 0.0
 
@@ -57,13 +58,13 @@ class JobWatcher:
         clips, result = self._groups[number].clips, progress.result
         left = progress.seconds_left
         self._job.add("progress", done=progress.done, most=progress.most, seconds_left=left)
-        one, two = (make_visible(clips[k].name) for k in (i, j))
+        one, two = (clips[k].name for k in (i, j))
         words = (
             write_headline(result.verdict, (one, two)) if result.verdict else f"No verdict: {self._hide(result.error)}"
         )
         words = describe_judgement(self._groups, progress) if i == j else words
         winners = dict.fromkeys(KEYS) | dict(result.winners) if result.winners else None
-        self._job.add("pair", clips=[{"name": one}, {"name": two}], winners=winners, words=make_visible(words))
+        self._job.add("pair", clips=[{"name": one}, {"name": two}], winners=winners, words=words)
         self._context.end_judgement(progress.result.seconds)
         if time.monotonic() - self._told > _LADDER_SECONDS:
             self.tell_ladders(map(rate_group, self._groups))
@@ -76,38 +77,17 @@ class JobWatcher:
     def tell_ladders(self, ladders: Iterable[Ladder]) -> None:
         """Tell the leaderboards."""
         self._told = time.monotonic()
-        self._job.add("ladder", groups=[describe_ladder(ladder) for ladder in ladders], judge=self._judge)
+        groups, media = list[dict[str, Any]](), dict[str, Any]()
+        for ladder in ladders:
+            groups.append(describe_ladder(ladder, most=_MOST_SHOWN))
+            for clip in ladder.ranked[:_MOST_SHOWN]:
+                media[clip.sha256] = place_served(self._make_address(clip.path))
+        self._job.add("ladder", groups=groups, media=media, judge=self._judge)
 
     def _stop_if_asked(self) -> None:
         self._job.check_stopped()
         if self._gives_way and self._context.gives_way():
             raise StoppedError("queued")
-
-
-def describe_ladder(ladder: Ladder) -> dict[str, Any]:
-    """Describe a leaderboard for a page: places, strengths with intervals, counts, flags and warnings, all visible."""
-    rows = [
-        {
-            "rank": standing.rank,
-            "name": make_visible(ladder.clips[standing.clip].name),
-            "flags": describe_flags(ladder.clips[standing.clip].flags),
-            "letters": "".join(standing.letters),
-            **standing.ratings[OVERALL].to_json(),
-            "won": standing.won,
-            "tied": standing.tied,
-            "lost": standing.lost,
-            "undecided": standing.undecided,
-        }
-        for standing in ladder.standings[:_MOST_SHOWN]
-    ]
-    words = {"conclusion": make_visible(describe_conclusion(ladder)), "warnings": list_warnings(ladder)}
-    return {"group": make_visible(ladder.group), "clips": len(ladder.clips), "rows": rows, **words}
-
-
-def list_warnings(ladder: Ladder) -> list[str]:
-    """List what a reader of a ranking must know of its judgements."""
-    sizes = describe_frame_sizes(ladder.conditions)
-    return [make_visible(line) for line in (*describe_warnings(ladder.conditions), sizes) if line]
 
 
 def rank_folder(job: ServedJob, context: JobContext) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from vrt_lite.ranking.winners import best_clips, copy_winners
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import RunInfo, Store
 from vrt_lite.show.comparisons import list_comparisons
-from vrt_lite.show.pages.render_templates import make_visible
 from vrt_lite.web.endpoints import Endpoint
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CopyBody, VoteBody
@@ -76,7 +75,7 @@ def copy_best(state: ServerState, body: CopyBody) -> dict[str, list[str]]:
     flagged = [clip for _, clips in chosen for clip in clips if clip.flags]
     return {
         "copies": [str(path) for path in copy_winners(chosen, folder)],
-        "flagged": [make_visible(f"{clip.name} is flagged: {describe_flags(clip.flags)}") for clip in flagged],
+        "flagged": [f"{clip.name} is flagged: {describe_flags(clip.flags)}" for clip in flagged],
     }
 
 
@@ -101,7 +100,7 @@ def show_next_pair(state: ServerState, run: str = "") -> dict[str, Any]:
         ticket, pair = given
         sides = [addresses[pair.first], addresses[pair.second]]
         left, right = sides[::-1] if pair.exchanged else sides
-        told |= {"ticket": ticket, "prompt": make_visible(pair.prompt), "left": left, "right": right}
+        told |= {"ticket": ticket, "prompt": pair.prompt, "left": left, "right": right}
     return told
 
 
@@ -138,7 +137,7 @@ def list_runs_found(store: Store, search: str) -> list[dict[str, Any]]:
                 {
                     "name": info.name,
                     "kind": info.kind,
-                    "prompt": make_visible(prompt) + (f" (and {len(prompts) - 1} more)" if len(prompts) > 1 else ""),
+                    "prompt": prompt + (f" (and {len(prompts) - 1} more)" if len(prompts) > 1 else ""),
                     "updated": _format_time(info.updated),
                     "judgements": info.judgements,
                     "failures": info.failures,

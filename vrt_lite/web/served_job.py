@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Final, Literal
@@ -78,7 +78,9 @@ class ServedJob:
         self._wanted: JobState | None = None
         self.stop = Stop()
         """Ends what is done for the job at once."""
-        self._written, self._told = "", 0.0
+        self._written: list[tuple[str, str]] = []
+        self._texts: list[str] = []
+        self._told = 0.0
         self.set_state("queued")
 
     @property
@@ -110,10 +112,11 @@ class ServedJob:
                 self._events = [event for event in self._events if event.kind != kind]
             self._append(kind, data)
 
-    def add_text(self, text: str) -> None:
-        """Add what the judge wrote. What comes within a tenth of a second is one event."""
+    def add_text(self, text: str, parts: Iterable[tuple[str, str]]) -> None:
+        """Add what the judge wrote, and its parts. What comes within a tenth of a second is one event."""
         with self._lock:
-            self._written += text
+            self._texts.append(text)
+            self._written += parts
             if time.monotonic() - self._told > _JOIN_SECONDS:
                 self._tell_text()
 
@@ -163,9 +166,10 @@ class ServedJob:
                 self.stop.set(StoppedError("cancelled"))
 
     def _tell_text(self) -> None:
-        if self._written:
-            text, self._written, self._told = self._written, "", time.monotonic()
-            self._append("wrote", {"text": text})
+        if self._texts:
+            texts, parts = self._texts, self._written
+            self._texts, self._written, self._told = [], [], time.monotonic()
+            self._append("wrote", {"text": "".join(texts), "parts": parts})
 
     def _append(self, kind: str, data: Mapping[str, Any]) -> None:
         self._number += 1

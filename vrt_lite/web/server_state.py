@@ -21,8 +21,8 @@ from vrt_lite.web.slow_work import SlowWork
 from vrt_lite.web.uploading import BodyReader
 from vrt_lite.web.votes import VoteBox
 
-Lane = Literal["reading", "clips", "copies"]
-"""What slow work is about: the store and models, the files of clips, or copies that browsers play."""
+Lane = Literal["reading", "clips", "pictures", "copies"]
+"""What slow work is about: the store and models, the files of clips, their frames, or copies that browsers play."""
 
 
 class ServerState:
@@ -34,7 +34,8 @@ class ServerState:
             home = data_home()
             self.clip_store = ClipStore(folders, home / "uploads")
             self.copies = PlayableCopies(home / "copies", self.clip_store.decoder)
-            self.lanes: dict[Lane, SlowWork] = {"reading": SlowWork(4), "clips": SlowWork(2), "copies": SlowWork(1)}
+            threads: dict[Lane, int] = {"reading": 4, "clips": 2, "pictures": 2, "copies": 1}
+            self.lanes = {lane: SlowWork(count) for lane, count in threads.items()}
             self.body_reader = BodyReader(self.clip_store.uploads)
             self.ballots = VoteBox(self.store)
             self.context = JobContext(self.store, self.clip_store, choice)

@@ -1,0 +1,109 @@
+"""What a report holds, read without a browser: its data, its pictures, and the table for those without scripts."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from functools import cached_property
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+
+class Reader(HTMLParser):
+    """What a browser would read: the elements, and the text of each one that is no script by its tag."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.elements:
+            self.texts.append((self.elements[-1][0], data))
+
+
+class Report:
+    """The report in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.html = path.read_text(encoding="utf-8")
+        self.data = dict(re.findall(r'<script type="(?:application/json|text/plain)" id="(\w+)">([^<]*)<', self.html))
+
+    @cached_property
+    def record(self) -> Any:
+        """The judgement with its words, or the overview of a run."""
+        return json.loads(self.data["record"])
+
+    @property
+    def policy(self) -> str:
+        found = re.search(r'Content-Security-Policy" content="([^"]+)"', self.html)
+        assert found
+        return found[1]
+
+    def unpack(self, name: str) -> Any:
+        """The larger data of that name."""
+        return json.loads(zlib.decompress(base64.b64decode(self.data[name])))
+
+    @cached_property
+    def index(self) -> list[list[Any]]:
+        """The list of pairs."""
+        return self.unpack("index")
+
+    @cached_property
+    def pairs(self) -> list[Any]:
+        """The pairs of a run, or the one of a comparison."""
+        blocks = sum(bool(re.fullmatch(r"b\d+", name)) for name in self.data)
+        return [pair for n in range(blocks) for pair in self.unpack(f"b{n}")] or [self.record]
+
+    @cached_property
+    def media(self) -> dict[str, Any]:
+        """Where each clip is, by its sha256."""
+        return self.unpack("media") if "media" in self.data else self.record["media"]
+
+    @property
+    def pictures(self) -> list[str]:
+        return [text for text in self.data.values() if text.startswith("data:image/jpeg;base64,")]
+
+    @property
+    def copies(self) -> list[str]:
+        return [text for text in self.data.values() if text.startswith("data:video/mp4;base64,")]
+
+    @property
+    def words(self) -> str:
+        """All that is said of the whole, a line for each text and each row."""
+        return "\n".join(list_lines(self.record)).replace("\u00a0", " ")
+
+    @property
+    def table(self) -> list[list[str]]:
+        """The rows of the table for browsers without scripts, its headings first."""
+        inner = self.html.partition("<noscript>")[2].partition("</noscript>")[0]
+        rows: list[list[str]] = []
+        reader = Reader()
+        reader.feed(inner)
+        assert {tag for tag, _ in reader.elements} <= {"table", "caption", "tr", "th", "td"}
+        for row in re.findall(r"<tr>(.*?)</tr>", inner, re.DOTALL):
+            cells = Reader()
+            cells.feed(row)
+            rows.append([text for tag, text in cells.texts if tag in ("th", "td")])
+        return rows
+
+
+def list_lines(data: Any) -> Iterator[str]:
+    """Yield the texts in plain data; those of a row are one line, with | between them."""
+    if isinstance(data, dict):
+        for value in data.values():
+            yield from list_lines(value)
+    elif isinstance(data, list):
+        if data and all(isinstance(value, str) for value in data):
+            yield "|".join(data)
+        for value in data:
+            yield from list_lines(value)
+    elif isinstance(data, str):
+        yield data

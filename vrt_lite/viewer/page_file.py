@@ -1,0 +1,123 @@
+"""The viewer's page: its style and its modules, with a policy that lets nothing else run, around the data it draws.
+
+The data are elements that no browser runs, and nothing in them can end its element. A report is such a page in a file,
+written part by part to a draft beside the target, which then takes its place: it is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Generator, Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any, Final, TextIO
+
+from vrt_lite import __version__
+from vrt_lite.disk import draft_of
+from vrt_lite.errors import UsageError
+from vrt_lite.show.words import safe
+
+_MODULES: Final = ("dom", "players", "pair", "pairs", "results", "api", "jobs", "forms", "lists", "vote", "app")
+"""The viewer's modules, each after those that it imports: in a page they are one."""
+_JOINT: Final = re.compile(r"^import .*\n|^export (?=const|function|async)", re.MULTILINE)
+_IN_FILE: Final = "img-src data:{beside}; media-src {media}"
+_SERVED: Final = "img-src 'self' data: blob:; media-src 'self' blob:; connect-src 'self'"
+
+
+@contextlib.contextmanager
+def write_page(path: Path, title: str, table: str, *, embedded: bool = False) -> Generator[TextIO]:
+    """Open a report for the data that the viewer draws. Without a script it shows the `table`.
+
+    Clips are files beside the page, or `embedded`: then it fetches nothing at all.
+    UsageError if the file cannot be written. After any error there is no new file at `path`.
+    """
+    media = "data:" if embedded else "'self' file:"
+    policy = make_policy(_IN_FILE.format(beside="" if embedded else f" {media}", media=media))
+    begin, end = _fill_page(title, table, policy)
+    try:
+        # A lone surrogate, as in a file name that is not UTF-8, becomes an escape.
+        with draft_of(path) as draft, draft.open("w", -1, "utf-8", "backslashreplace", "\n") as file:
+            file.write(begin)
+            yield file
+            file.write(end)
+    except OSError as error:
+        raise UsageError(f"The report {str(path)!r} cannot be written: {error.strerror or error}.") from error
+
+
+def make_served_page(record: Any) -> tuple[str, str]:
+    """Make the page that a server sends for every address. Returns its HTML and its policy."""
+    policy = make_policy(_SERVED)
+    begin, end = _fill_page("vrt-lite", "The pages of this server are drawn by a script.", policy)
+    return f"{begin}{_make_element('application/json', 'record', _escape_json(record))}{end}", policy
+
+
+def make_policy(sources: str) -> str:
+    """Make the policy of a page: it runs the viewer, named by its digest, and loads from the `sources` alone."""
+    style, script = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in _read_viewer())
+    own = f"style-src 'sha256-{style}'; script-src 'sha256-{script}'"
+    return f"default-src 'none'; {sources}; {own}; base-uri 'none'; form-action 'none'"
+
+
+def make_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Make a plain table for a browser without scripts; every text in it is escaped and visible."""
+
+    def join(tag: str, cells: Sequence[str]) -> str:
+        return "".join(f"<{tag}>{escape(safe(cell, lines=True))}</{tag}>" for cell in cells)
+
+    lines = "".join(f"<tr>{join('td', row)}</tr>\n" for row in rows)
+    return f"<table><caption>{escape(safe(caption))}</caption>\n<tr>{join('th', head)}</tr>\n{lines}</table>"
+
+
+def write_json(file: TextIO, name: str, data: Any) -> None:
+    """Write data that the viewer reads."""
+    file.write(_make_element("application/json", name, _escape_json(data)))
+
+
+def write_packed(file: TextIO, name: str, data: Any) -> None:
+    """Write larger data, compressed; base64 has no character that means anything to a page."""
+    file.write(_make_element("text/plain", name, base64.b64encode(zlib.compress(_compact(data).encode(), 6)).decode()))
+
+
+def write_data(file: TextIO, name: str, uri: str) -> None:
+    """Write a picture or a clip as a data URI, which the viewer puts where it is shown."""
+    file.write(_make_element("text/plain", name, uri))
+
+
+def _make_element(kind: str, name: str, text: str) -> str:
+    return f'<script type="{kind}" id="{name}">{text}</script>\n'
+
+
+def _escape_json(data: Any) -> str:
+    text = _compact(data)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _compact(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+
+
+def _fill_page(title: str, table: str, policy: str) -> tuple[str, str]:
+    """Fill the shell. Returns what stands before the data and after them."""
+    style, script = _read_viewer()
+    shell = (files("vrt_lite.viewer") / "page.html").read_text(encoding="utf-8")
+    filled = {"policy": escape(policy), "version": __version__, "title": escape(safe(title)), "table": table}
+    begin, end = (Template(part) for part in shell.split("$record\n"))
+    return begin.substitute(filled, style=style), end.substitute(script=script)
+
+
+@cache
+def _read_viewer() -> tuple[str, str]:
+    """Read the viewer: its style, and its modules as one."""
+    folder = files("vrt_lite.viewer")
+    texts = ((folder / f"{name}.js").read_text(encoding="utf-8") for name in _MODULES)
+    return (folder / "app.css").read_text(encoding="utf-8"), _JOINT.sub("", "\n".join(texts))

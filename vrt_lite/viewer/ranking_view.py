@@ -1,0 +1,142 @@
+"""A ranking as the viewer draws it: each group's ladder, what is said of it in words, and the matrix of wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vrt_lite.measures.flags import describe_flags
+from vrt_lite.protocol.messages import OVERALL
+from vrt_lite.protocol.verdict import NOT_JUDGED, describe, odds_of
+from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
+from vrt_lite.ranking.ladder import Ladder, rate_group
+from vrt_lite.ranking.rank_run import read_groups, read_rank_about
+from vrt_lite.records.pairs import JudgedPair
+from vrt_lite.show.leaderboard import describe_conclusion
+from vrt_lite.show.words import DIMENSION_NAMES, describe_frame_sizes, describe_warnings
+from vrt_lite.viewer.run_view import RunView
+
+_CYCLES = 20
+_GROUPS = 40
+_MATRIX_CLIPS = 30
+
+
+def prepare_ranking(view: RunView) -> dict[str, Any]:
+    """Prepare everything that the viewer shows of a ranking."""
+    rated = read_groups(view.run) or _group_by_prompt(view)
+    ladders = [rate_group(group) for group in rated]
+    shown = list(zip(rated, ladders, strict=True))[:_GROUPS]
+    title, leader, about = f"{len(ladders)} groups ranked", "", read_rank_about(view.run)
+    if len(ladders) == 1:
+        [ladder] = ladders
+        leader = ladder.clips[ladder.best[0]].name if ladder.best else ""
+        title = f"{leader} {'is best' if len(ladder.best) == 1 else 'leads'}" if leader else "Nothing ranked yet"
+    judge = ", ".join(part for part in (about.model, about.scope) if part)
+    return {
+        "title": title,
+        "leader": leader,
+        "lines": [_describe_counts(ladders), *([f"Judged by {judge}."] if judge else [])],
+        "groups": [describe_ladder(of[1]) | {"matrix": _make_matrix(view, *of)} for of in shown],
+        "group_count": len(ladders),
+        "left_out": [{"path": str(out.path), "reason": out.reason} for out in about.left_out],
+        "names": DIMENSION_NAMES,
+        "table": (title, ("Group", "Place", "Clip", "Strength"), [row for of in ladders for row in _list_places(of)]),
+    }
+
+
+def describe_ladder(ladder: Ladder, *, most: int | None = None) -> dict[str, Any]:
+    """Describe a ladder, without its pairs, and what is said of it in words. `most` limits it to the best clips."""
+    record = ladder.to_json(pairs=False)
+    if most is not None:
+        record["standings"] = record["standings"][:most]
+        record["clips"] = {of["clip"]: record["clips"][of["clip"]] for of in record["standings"]}
+    flags = {number: describe_flags(ladder.clips[number].flags) for number in ladder.flagged}
+    words = {"conclusion": describe_conclusion(ladder), "warnings": list_warnings(ladder), "flags": flags}
+    return {"ladder": record, "words": words | {"notes": list(_list_notes(ladder))}}
+
+
+def list_warnings(ladder: Ladder) -> list[str]:
+    """List what a reader of a ranking must know of its judgements."""
+    sizes = describe_frame_sizes(ladder.conditions)
+    return [*describe_warnings(ladder.conditions), *([f"{sizes}."] if sizes else [])]
+
+
+def _list_notes(ladder: Ladder) -> Iterator[str]:
+    """Yield what else is to know of a ladder."""
+    if first := ladder.first:
+        more = "more" if first.span[0] > 0 or first.span[1] < 0 else "no more"
+        odds = f"{first.strength:+.2f} log odds ({first.span[0]:+.2f} to {first.span[1]:+.2f})"
+        yield f"Being shown first is worth {odds}, {more} than chance explains."
+        differ, undecided = ladder.orders.differ[OVERALL], ladder.orders.undecided[OVERALL]
+        marked = f", marked * in the matrix; {undecided} of them are undecided" if differ else ""
+        yield f"The two orders disagree overall on {differ} of {ladder.orders.pairs} pairs judged in both{marked}."
+    else:
+        yield "The other order of a pair is its mirror."
+    names = [clip.name for clip in ladder.clips]
+    for cycle in ladder.cycles[:_CYCLES]:
+        yield f"Goes round: {' beats '.join(names[clip] for clip in (*cycle, cycle[0]))}."
+    if (more := len(ladder.cycles) - _CYCLES) > 0:
+        yield f"And {more} more go round."
+    yield from (f"Not ranked: {names[clip]}: {reason}" for clip, reason in ladder.unranked)
+
+
+def _group_by_prompt(view: RunView) -> tuple[ClipGroup, ...]:
+    """Make a group of the judged clips for each prompt, for a run that names no groups."""
+    by: dict[str, dict[str, None]] = {}
+    for pair in view.pairs:
+        by.setdefault(pair.prompt, {}).update(dict.fromkeys((pair.first, pair.second)))
+    results = list(view.run.results())
+    groups: list[ClipGroup] = []
+    for prompt, clips in by.items():
+        names = [(view.names.get(sha256, sha256[:12]), sha256) for sha256 in clips]
+        groups.append(ClipGroup("", prompt, tuple(RankedClip(name, Path(name), sha256) for name, sha256 in names)))
+        groups[-1].add_stored(results)
+    return tuple(groups)
+
+
+def _describe_counts(ladders: list[Ladder]) -> str:
+    """Say how many clips, pairs and judgements there are."""
+    clips = sum(len(ladder.clips) for ladder in ladders)
+    pairs, possible = sum(len(ladder.pairs) for ladder in ladders), sum(ladder.possible for ladder in ladders)
+    failed = sum(ladder.failures for ladder in ladders)
+    words = f"{clips} clips · {pairs} of {possible} pairs · {sum(ladder.judgements for ladder in ladders)} judgements"
+    return f"{words}, {failed} without a verdict" if failed else words
+
+
+def _list_places(ladder: Ladder) -> list[list[str]]:
+    rows: list[list[str]] = []
+    for standing in ladder.standings:
+        name, strength = ladder.clips[standing.clip].name, standing.ratings[OVERALL].strength
+        rows.append([ladder.group, str(standing.rank), name, f"{strength:+.2f}"])
+    return rows
+
+
+def _make_matrix(view: RunView, group: ClipGroup, ladder: Ladder) -> dict[str, Any]:
+    """Make the matrix of the best clips: the judged pairs of them, by key."""
+    best = [standing.clip for standing in ladder.standings][:_MATRIX_CLIPS]
+    pairs = [(clips, pair) for clips, pair in ladder.pairs.items() if clips[0] in best and clips[1] in best]
+    keys = (OVERALL, *ladder.judged)
+    return {"clips": best, "cells": {key: [_make_cell(view, group, *of, key) for of in pairs] for key in keys}}
+
+
+def _make_cell(view: RunView, group: ClipGroup, clips: tuple[int, int], pair: JudgedPair, key: str) -> dict[str, Any]:
+    """Make a cell: how probably the first clip is better, half of a tie's share counted for it, and the pair's number.
+
+    `words` are there for what is no win, loss or tie.
+    """
+    first, second = (group.clips[clip] for clip in clips)
+    share = winner = None
+    words = NOT_JUDGED if pair.joined else "no verdict"
+    if preference := pair.preferences.get(key):
+        tie, one, _ = odds_of(preference.winner, preference.odds)
+        share, winner = round(one + tie / 2, 4), preference.winner
+        words = describe(preference, (first.name, second.name)) if preference.undecided else ""
+    return {
+        "clips": clips,
+        "share": share,
+        "winner": winner,
+        "words": words,
+        "differ": key in pair.disagreements,
+        "pair": view.numbers.get((first.sha256, second.sha256, group.prompt)),
+    }

@@ -1,0 +1,140 @@
+"""A run as the viewer draws it: what is read of it once, the list of its pairs, and each of them.
+
+Only light columns and one whole judgement are in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vrt_lite.errors import UsageError
+from vrt_lite.evaluation.cases import read_eval_about
+from vrt_lite.protocol.messages import OVERALL
+from vrt_lite.protocol.verdict import MIRROR, Verdict, describe
+from vrt_lite.ranking.rank_run import read_rank_about
+from vrt_lite.records.pairs import JudgedPair
+from vrt_lite.show.words import capitalize_first, percent, shown_odds
+from vrt_lite.viewer.pair_view import PairLabel, ShownClip, list_shown, prepare_pair
+
+if TYPE_CHECKING:
+    from vrt_lite.records.labelled import EvalCase
+    from vrt_lite.runs.run import Run
+
+_UNDECIDED = "undecided"
+_PROMPT_LENGTH = 160
+
+
+class RunView:
+    """A run, and what is read of it once."""
+
+    def __init__(self, run: Run) -> None:
+        """View a run. UsageError if it has no judgements yet."""
+        if next(iter(run.results()), None) is None:
+            raise UsageError(f"Run {run.name!r} has no judgements yet: there is nothing to report.")
+        self.run = run
+        self.pairs = run.pairs()
+        self._ranked = read_rank_about(run).clips if run.kind == "rank" else ()
+
+    @cached_property
+    def known(self) -> Mapping[str, str]:
+        """Where the run has its clips: a judgement that was found by content names them where they were judged."""
+        return {clip.sha256: clip.path for clip in self._ranked}
+
+    @cached_property
+    def shown(self) -> Mapping[str, ShownClip]:
+        """The clips, and which of their frames were shown."""
+        judgements = (self.run.judgement(result.key) for pair in self.pairs for result in pair.results)
+        return list_shown(judgement for judgement in judgements if judgement)
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """The names of the clips."""
+        own = {clip.sha256: clip.name for clip in self._ranked if clip.name}
+        return {sha256: of.clip.name for sha256, of in self.shown.items()} | own
+
+    @cached_property
+    def numbers(self) -> Mapping[tuple[str, str, str], int]:
+        """The numbers of the pairs from 1, by both clips, in either order, and the prompt."""
+        numbers: dict[tuple[str, str, str], int] = {}
+        for number, pair in enumerate(self.pairs, start=1):
+            numbers[pair.first, pair.second, pair.prompt] = numbers[pair.second, pair.first, pair.prompt] = number
+        return numbers
+
+    @cached_property
+    def labels(self) -> Mapping[str, EvalCase]:
+        """The cases of an evaluation, by the key of their judgement; other runs have none."""
+        return {case.key: case for case in self.run.cases() if case.key}
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder beside which an evaluation has its clips."""
+        about = read_eval_about(self.run) if self.run.kind == "eval" else None
+        return Path(about.folder) if about and about.folder else None
+
+    def name_pair(self, pair: JudgedPair) -> tuple[str, str]:
+        """Name the clips of a pair."""
+        return self.names.get(pair.first, pair.first[:12]), self.names.get(pair.second, pair.second[:12])
+
+    def prepare_index(self) -> list[list[Any]]:
+        """Prepare the list of pairs: names, the prompt, who is better, the same in words, the share, and marks."""
+        return [self._make_row(pair) for pair in self.pairs]
+
+    def prepare_pair(self, number: int) -> dict[str, Any]:
+        """Prepare a pair by its number from 1, as `pair_view.prepare_pair` does."""
+        pair = self.pairs[number - 1]
+        judgement = self.run.read_pair(pair)
+        if judgement is None:
+            return {"failed": {"names": self.name_pair(pair), "prompt": pair.prompt, "errors": pair.errors}}
+        first, second = (replace(clip, path=self.known.get(clip.sha256) or clip.path) for clip in judgement.inputs)
+        warnings = [f"The other order: {error}" for error in pair.errors]
+        label = self._find_label(pair)
+        return prepare_pair(replace(judgement, inputs=(first, second)), label=label, warnings=warnings)
+
+    def _make_row(self, pair: JudgedPair) -> list[Any]:
+        own, names = pair.overall, self.name_pair(pair)
+        long = len(pair.prompt) > _PROMPT_LENGTH
+        return [
+            *names,
+            f"{pair.prompt[:_PROMPT_LENGTH]}…" if long else pair.prompt,
+            _UNDECIDED if own and own.undecided else own.winner if own else None,
+            *describe_better(pair.joined.verdict if pair.joined else None, names),
+            self._list_marks(pair),
+        ]
+
+    def _find_label(self, pair: JudgedPair) -> PairLabel | None:
+        """Find the label of a pair, if it has one; a table's A is shown first in the order "given"."""
+        for result in pair.results:
+            if case := self.labels.get(result.key):
+                mirrored = (case.order == "swapped") != (result is pair.swapped)
+                winners = {name: MIRROR[winner] if mirrored else winner for name, winner in case.labels.items()}
+                return PairLabel(case.name, winners)
+        return None
+
+    def _list_marks(self, pair: JudgedPair) -> list[str]:
+        """List what is notable about a pair; the list of pairs can be filtered by it."""
+        own, label = pair.overall, self._find_label(pair)
+        marks = ["orders disagree"] if OVERALL in pair.disagreements else []
+        if pair.errors:
+            marks.append("one order only" if own else "no verdict")
+        if any(result.source == "recommended" for result in pair.results):
+            marks.append("only recommended")
+        if label and OVERALL in label.winners and own and not own.undecided:
+            marks.append("as labelled" if label.winners[OVERALL] == own.winner else "not as labelled")
+        return marks
+
+
+def describe_better(verdict: Verdict | None, names: tuple[str, str]) -> tuple[list[str], str]:
+    """Say which is better, in up to three parts of which the second is a name, and the share that they do not give."""
+    if verdict is None:
+        return ["No verdict"], ""
+    preference = verdict.overall
+    words, odds = describe(preference, names), None if preference.undecided else shown_odds(verdict, OVERALL)
+    share = percent(odds[preference.winner]).replace("%", "\u00a0%") if odds else ""
+    if not (named := preference.winner or preference.leans):
+        return [capitalize_first(words)], share
+    before, name, after = words.partition(names[named - 1])
+    return [capitalize_first(before), name, after], share
