@@ -270,3 +270,23 @@ def test_a_process_in_the_background_ignores_an_interrupt() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+IN_A_CALLBACK = """
+import signal, time, weakref
+import vrt_lite.__main__ as program
+signal.signal(signal.SIGINT, program._interrupt)
+class Thing: pass
+thing = Thing()
+callback = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+del thing
+time.sleep(60)
+"""
+
+
+def test_an_interrupt_in_a_callback_of_pythons_own_is_status_130_without_a_traceback() -> None:
+    """Such as those of the locks of imports: what is raised there goes no further."""
+    ended = subprocess.run([sys.executable, "-c", IN_A_CALLBACK], capture_output=True, text=True, check=False)
+    assert ended.returncode == 130
+    assert ended.stderr.splitlines()[-1] == "vrt-lite: Interrupted."
+    assert "Traceback" not in ended.stderr

@@ -77,6 +77,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     _handle_with(_end_at_once)
     for work in (_announce, _end_in_time):
         _start(work)
+    # In a callback of Python's own it goes no further, and a traceback would be printed: the process ends in time.
+    sys.unraisablehook = lambda _: None
     raise KeyboardInterrupt
 
 
