@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vrt_lite.errors import UsageError
+from vrt_lite.evaluation.cases import read_eval_about
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import MIRROR, Verdict, describe
 from vrt_lite.ranking.rank_run import read_rank_about
