@@ -118,5 +118,5 @@ def test_a_terminal_is_told_which_clip_is_copied(
     monkeypatch.setenv("COLUMNS", "60")
     (tmp_path / "ab.json").write_text(json.dumps(judgement([sure()], names=clips).to_json()))
     assert run(["report", str(tmp_path / "ab.json"), "-o", str(tmp_path / "ab.html"), "--embed"]) == 0
-    assert "\rcopying maple.mp4 into the report " in terminal.getvalue()
+    assert " copying maple.mp4 into the report " in terminal.getvalue()
     assert terminal.getvalue().endswith(" MB): open it in a browser\n")
