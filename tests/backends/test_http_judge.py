@@ -224,7 +224,7 @@ def test_the_key_is_in_nothing_that_is_written(
         for more in (["--json"], ["-vv"], ["-v", "--trace", str(trace), "--sheet", str(sheet)]):
             assert run(["compare", *clips_, "--backend", server.url, *more]) == 0
         server.script = [answers(400, {"error": {"message": f"bad {KEY}"}})]
-        assert run(["compare", *clips_, "--backend", server.url, "-vv"]) == BackendError.status
+        assert run(["compare", *clips_, "--backend", server.url, "-vv", "--again"]) == BackendError.status
         assert server.keys.count(f"Bearer {KEY}") == len(server.keys)
     shown = capsys.readouterr()
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]

@@ -216,7 +216,7 @@ def attack_as_hub(draw: random.Random, place: Path) -> None:
         command("rm", hub.repository)
     assert {path.name for path in place.iterdir()} <= {"home"}
     kept = {path.name for path in (place / "home").iterdir()} if (place / "home").is_dir() else set[str]()
-    assert kept <= {"models", "partial", "trash", "locks", "speeds"}, kept
+    assert kept <= {"models", "partial", "trash", "locks", "speeds", "judges"}, kept
 
 
 def attack_export(draw: random.Random, place: Path) -> None:

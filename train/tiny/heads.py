@@ -31,6 +31,8 @@ _FAULTS: Final[Size] = (800, 16, 30)
 _NAMING: Final[Size] = (60, 10, 40)
 _STRENGTH: Final[Size] = (80, 16, 40)
 _SAME_LOOK: Final = 0.75
+_SHARES: Final = (0.5, 0.0, 0.5)
+"""Of the networks in rating faults, by key. Of motion trees alone know as much: it shows in few measures, by bounds."""
 _COMMON: Final[dict[str, Any]] = {
     "learning_rate": 0.05,
     "feature_fraction": 0.3,
@@ -102,6 +104,7 @@ def fit(
     arrays |= {
         "quantiles": scale.quantiles,
         "steps": scale.steps,
+        "shares": np.array(_SHARES),
         "same_look": np.array(_SAME_LOOK),
         "weights": np.ones((len(MEASURED_KEYS), 2, 4)),
         "bounds": np.ones((len(MEASURED_KEYS), 2)),

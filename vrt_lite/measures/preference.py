@@ -38,14 +38,16 @@ class Heads:
     """The learned heads.
 
     `fault_forests` and `fault_networks` say how faulty one clip is; `pair_forests` and `pair_networks` answer about two
-    versions of one scene. Forests are by key. `weights` (keys, 2, 4) and `bounds` (keys, 2) are for different scenes
-    and for one: how much each of the `terms` counts, and from which probability on a winner is named.
+    versions of one scene. Forests are by key. `shares` (keys) are those of the networks in rating faults. `weights`
+    (keys, 2, 4) and `bounds` (keys, 2) are for different scenes and for one: how much each of the `terms` counts, and
+    from which probability on a winner is named.
     """
 
     pair_forests: Mapping[MeasuredKey, Forest]
     pair_networks: Networks
     fault_forests: Mapping[MeasuredKey, Forest]
     fault_networks: Networks
+    shares: NDArray[np.float64]
     naming: Forest
     strength: Forest
     names: tuple[str, ...]
@@ -80,7 +82,8 @@ class Heads:
     def _rate_faults(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return how faulty clips are, (clips, keys)."""
         forests = np.concatenate([self.fault_forests[key].scores(vectors) for key in MEASURED_KEYS], axis=1)
-        return (forests + self.fault_networks.scores(self.scale.place(vectors))) / 2
+        networks = self.fault_networks.scores(self.scale.place(vectors))
+        return (1 - self.shares) * forests + self.shares * networks
 
     def odds(self, one: NDArray[np.float32], two: NDArray[np.float32], *, same_scene: bool) -> dict[MeasuredKey, Odds]:
         """Return the odds of a pair by key from both clips' measures."""
@@ -158,6 +161,7 @@ def load_heads(path: Path = HEADS_FILE) -> Heads:
         read_networks(arrays, "pairs"),
         {key: read_forest(arrays, f"{key}.faults") for key in MEASURED_KEYS},
         read_networks(arrays, "faults"),
+        np.asarray(arrays["shares"], np.float64),
         read_forest(arrays, "naming"),
         read_forest(arrays, "strength"),
         tuple(str(name) for name in arrays["names"]),
