@@ -3,5 +3,5 @@
 filming                                           what is filmed: footage, photographs, the drawn world
 spoiled_pictures, spoiled_motion -> fault_kinds   what is wrong with it, from barely visible to gross
 encoders, specimens -> making                     clips of a scene, measured at once; only the measures are kept
-drawn_pairs -> heads -> figures_of_heads          labelled pairs, boosted trees, figures on scenes apart
+drawn_pairs -> heads -> figures_of_heads          labelled pairs, trees and networks, figures on scenes apart
 """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from train.tiny.world.values import ClipSpec
 
 Part = Literal["train", "held", "test"]
-"""Scenes to train on, scenes to fit temperatures and bounds on, and scenes for the figures. None is in two parts."""
+"""Scenes to train on, scenes to fit weights and bounds on, and scenes for the figures. None is in two parts."""
 _FOOTAGE: Final = (0.42, 0.84)
 """Up to these shares of the clips are photographs and footage; the rest is drawn."""
 _LINES: Final = (288, 360, 360, 360, 400, 480, 480, 540, 720, 1080)

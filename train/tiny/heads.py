@@ -1,4 +1,4 @@
-"""Fits the heads with LightGBM on the scenes to train on, and all that makes odds of them on held-back scenes."""
+"""Fits the heads on the scenes to train on, and all that makes odds of them on held-back scenes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NAMING: Final[Size] = (60, 10, 40)
 _STRENGTH: Final[Size] = (80, 16, 40)
 _SAME_LOOK: Final = 0.75
 _SHARES: Final = (0.5, 0.0, 0.5)
-"""Of the networks in rating faults, by key. Of motion trees alone know as much: it shows in few measures, by bounds."""
+"""Of the networks in rating faults, by key. Of motion trees alone know as much."""
 _COMMON: Final[dict[str, Any]] = {
     "learning_rate": 0.05,
     "feature_fraction": 0.3,
