@@ -221,7 +221,7 @@ def test_verify_measures_a_qwen3_vl_folder(tmp_path: Path) -> None:
     export_pair(tmp_path / "c", tmp_path / "out", text_type="f32", projector_type="f32")
     bounds = "".join(f"{name} = {cells * 32**2}\n" for name, cells in (("min_pixels", 4), ("max_pixels", 24)))
     profile = f"max_new_tokens = 8\nrounds = 1\n{bounds}tool_{bounds.replace('max', 'tool_max')}"
-    for clock, status in (("text", 0), ("exact", 2)):
+    for clock, status in (("text", 0), ("fixed", 2)):
         (tmp_path / "out" / "profile.toml").write_text(f'{profile}[clock]\nrule = "{clock}"\n', "utf-8")
         done = verify(tmp_path / "c", tmp_path / "out", "--tokens", "4")
         assert done.returncode == status, done.stderr
