@@ -208,7 +208,7 @@ def verdict_of(judgement: Judgement) -> object:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of memory, and to know what is used")
 @pytest.mark.parametrize(
-    "sizes", [pytest.param((2, 20, 400), id="few"), pytest.param(range(0, 200, 3), marks=pytest.mark.nightly)]
+    "sizes", [pytest.param((2, 20, 400), id="few"), pytest.param(range(0, 402, 6), marks=pytest.mark.nightly)]
 )
 def test_memory_that_ends_anywhere_gives_an_error_or_the_same_verdict(sizes: Sequence[int]) -> None:
     expected = verdict_of(compare(*CLIPS[:2], prompt=PROMPT))
