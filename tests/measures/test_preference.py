@@ -89,7 +89,8 @@ def test_a_scale_places_by_rank_and_leaves_out_what_is_no_merit() -> None:
     vectors = np.array([[-5, 0], [5, 1], [10, 1.5], [55, 2], [1e9, 9]], np.float32)
     assert scale.place(vectors).tolist() == [[-1, -1], [-0.5, 0], [0, 0.5], [0.5, 1], [1, 1]]
     one, two = vectors[1:2], vectors[2:3]
-    [there], [back] = scale.compare(one, two), scale.compare(two, one)
+    [[there, turned]], [[back, _]] = scale.compare(one, two), scale.compare(two, one)
+    assert np.array_equal(turned, back)
     assert there.tolist() == pytest.approx([math.tanh(5 / 6), 0, math.tanh(5 / 24), 0, 2, 0, -0.25, 0.25])
     assert (there[:6].tolist(), there[6:].tolist()) == ((-back[:6]).tolist(), back[6:].tolist())
 

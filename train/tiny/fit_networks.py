@@ -30,12 +30,12 @@ def fit_pairs(
     here, there = (torch.tensor(rows[:, order], dtype=torch.float32) for order in (0, 1))
     truth, counted = torch.tensor(better), torch.tensor(weights, dtype=torch.float32)
 
-    def lose(network: Sequential, batch: Tensor) -> Tensor:
+    def compute_loss(network: Sequential, batch: Tensor) -> Tensor:
         one, two = (network(order[batch]).reshape(len(batch), -1, 2) for order in (here, there))
         scores = torch.stack(((one[..., 0] + two[..., 0]) / 2, one[..., 1], two[..., 1]), 1)
         return (counted[batch, None] * cross_entropy(scores, truth[batch], reduction="none")).sum(1).mean()
 
-    return _train(here, 2 * better.shape[1], lose, _PAIRS)
+    return _train(here, 2 * better.shape[1], compute_loss, _PAIRS)
 
 
 def fit_clips(
@@ -44,14 +44,14 @@ def fit_clips(
     """Train on clips, (clips, features), and how faulty they are, (clips, outputs)."""
     inputs, truth, counted = (torch.tensor(each, dtype=torch.float32) for each in (rows, faults, weights))
 
-    def lose(network: Sequential, batch: Tensor) -> Tensor:
+    def compute_loss(network: Sequential, batch: Tensor) -> Tensor:
         return (counted[batch, None] * (network(inputs[batch]) - truth[batch]) ** 2).sum(1).mean()
 
-    return _train(inputs, faults.shape[1], lose, _CLIPS)
+    return _train(inputs, faults.shape[1], compute_loss, _CLIPS)
 
 
 def _train(
-    inputs: Tensor, outputs: int, lose: Callable[[Sequential, Tensor], Tensor], shape: tuple[int, int, float]
+    inputs: Tensor, outputs: int, compute_loss: Callable[[Sequential, Tensor], Tensor], shape: tuple[int, int, float]
 ) -> dict[str, NDArray[Any]]:
     """Train the networks, and return their layers."""
     width, epochs, left_out = shape
@@ -68,7 +68,7 @@ def _train(
         for _ in range(epochs):
             for batch in torch.randperm(len(inputs))[: steps * _BATCH].split(_BATCH):
                 optimizer.zero_grad()
-                lose(network, batch).backward()
+                compute_loss(network, batch).backward()
                 optimizer.step()
                 schedule.step()
         trained.append(layers)

@@ -95,9 +95,8 @@ def fit(
         arrays |= _grow(f"{key}.pairs", rows.reshape(-1, rows.shape[2]), both, np.repeat(weights, 2), 3, size)
         arrays |= _grow(f"{key}.faults", alone, faults[clips, number], counts[clips], 1, _FAULTS)
     arrays |= _fit_names(train, pairs, describe_pairs(*vectors.sides(pairs), names))
-    compared = np.stack((scale.compare(one, two), scale.compare(two, one)), axis=1)
     networks = {
-        "pairs": fit_pairs(compared, better, weights),
+        "pairs": fit_pairs(scale.compare(one, two), better, weights),
         "faults": fit_clips(scale.place(alone), faults[clips], counts[clips]),
     }
     arrays |= {f"{name}.{part}": array for name, parts in networks.items() for part, array in parts.items()}
@@ -214,13 +213,13 @@ def _fit_odds(
     """
     right = np.eye(3)[better]
 
-    def lose(place: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def compute_loss(place: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         odds = softmax(terms @ place)
         missing = weights[:, None] * (odds - right)
         return -float(weights @ np.log((odds * right).sum(1))), np.einsum("na,nap->p", missing, terms)
 
     limits = [(0, None), (0, None), (None, None), (0, most_lead)]
-    place = minimize(lose, np.array((0.5, 0.5, 0, 1)), jac=True, method="L-BFGS-B", bounds=limits).x
+    place = minimize(compute_loss, np.array((0.5, 0.5, 0, 1)), jac=True, method="L-BFGS-B", bounds=limits).x
     return place, softmax(terms @ place)
 
 

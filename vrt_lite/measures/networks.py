@@ -36,13 +36,13 @@ class Scale:
         return shares
 
     def compare(self, one: NDArray[np.floating], two: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return what is read of pairs of clips, (pairs, 4 · measures)."""
+        """Return what is read of pairs, (pairs, 2 orders, 4 · measures): differences on three scales, then means."""
         first, second = self.place(one), self.place(two)
-        change = (two.astype(np.float64) - one) / self.steps
-        further = np.where(np.isinf(self.steps), 0, _STRETCH * (second - first))
-        return np.concatenate(
-            (np.tanh(change / _FINE), np.tanh(change / _COARSE), further, (first + second) / 2), axis=1
-        )
+        steps = (two.astype(np.float64) - one) / self.steps
+        ranks = np.where(np.isinf(self.steps), 0, _STRETCH * (second - first))
+        change = np.concatenate((np.tanh(steps / _FINE), np.tanh(steps / _COARSE), ranks), axis=1)
+        common = (first + second) / 2
+        return np.stack([np.concatenate((sign * change, common), axis=1) for sign in (1, -1)], axis=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,8 +69,9 @@ class Heads:
         lead = (self._rate_faults(two) - self._rate_faults(one)) / 2
         found[:, :, 1, 3], found[:, :, 2, 3] = lead, -lead
         if same_scene:
-            orders = np.concatenate((self.scale.compare(one, two), self.scale.compare(two, one)))
-            here, there = self.pair_networks.scores(orders).reshape(2, len(one), -1, 2)
+            compared = self.scale.compare(one, two)
+            answers = self.pair_networks.scores(compared.reshape(-1, compared.shape[2])).reshape(len(one), 2, -1, 2)
+            here, there = answers[:, 0], answers[:, 1]
             found[..., 1] = np.stack(((here[..., 0] + there[..., 0]) / 2, here[..., 1], there[..., 1]), axis=-1)
             rows = describe_pairs(one, two, self.measures)
             for number, key in enumerate(MEASURED_KEYS):
