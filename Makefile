@@ -43,7 +43,7 @@ VOCABULARY := $(VENV)/vocabulary
 # What the larger judges take here is added up first: on a terminal compare says which one fits.
 demo: $(VENV)/run.stamp
 	@$(RUN) vrt_lite.show.better_judge > $(VENV)/better_judge.txt
-	@$(RUN) vrt_lite compare examples/star.mp4 examples/circle.mp4 --prompt "A blue star moves up."
+	@$(RUN) vrt_lite compare examples/star.mp4 examples/circle.mp4 --prompt "A blue star moves up." --again
 	@echo
 	@echo "Next:"
 	@echo "  source $(BIN)/activate    so that vrt-lite is found; it is $(abspath $(BIN))/vrt-lite"
