@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import math
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from chat_server import says, serving
 from reports import Report
+from rich.console import Console
 from web.conftest import EXAMPLES, ROOT
 
 from vrt_lite.api import Judge
@@ -22,9 +24,11 @@ from vrt_lite.judge import Pair, opening
 from vrt_lite.models import profile_of
 from vrt_lite.profile import Profile, load_profile
 from vrt_lite.protocol.messages import FrameRef, Image, Reply, Text, Video
+from vrt_lite.protocol.verdict import prefer
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.show import show_verdict
+from vrt_lite.show.panel import VerdictPanel
 from vrt_lite.viewer import write_report
 
 A, B = EXAMPLES / "a.mp4", EXAMPLES / "b.mp4"
@@ -94,6 +98,52 @@ def test_a_pair_is_judged_in_one_reply_and_told_everywhere(folder: Path, tmp_pat
     page = Report(tmp_path / "pair.html")
     assert list(page.record["words"]["choices"].values()).count("not judged") == 3
     assert [row[1] for row in page.table].count("Not judged") == 3
+
+
+OWN = (
+    PAIR
+    + """
+[answer.choice.TA]
+text = "Alignment Score:\\\\s*Video 1: {one}"
+[answer.choice.Coherence]
+text = "Coherence Score:\\\\s*Video 1: {one}"
+[answer.choice.Style]
+text = "Style Score:\\\\s*Video 1: {one}"
+"""
+)
+SCORED = "{} Score:\n Video 1: {:.2f}\n Video 2: {:.2f}"
+"""As UnifiedReward 2.0 answers."""
+
+
+def score(alignment: float, coherence: float, style: float) -> str:
+    shares = {"Alignment": alignment, "Coherence": coherence, "Style": style}
+    return "\n\n".join((*(SCORED.format(n, x, 1 - x) for n, x in shares.items()), "Video 1 is better"))
+
+
+def test_dimensions_of_its_own_are_told_by_their_names_everywhere(tmp_path: Path) -> None:
+    judgement = ask(make_judge(tmp_path / "own", OWN), [score(0.4, 0.7, 0.5)])
+    assert judgement.verdict.own == {"Coherence": prefer(1, (0.0, 0.7, 1 - 0.7)), "Style": prefer(0, (0.0, 0.5, 0.5))}
+    assert judgement.verdict.mirrored().own["Coherence"].winner == 2
+    assert Judgement.from_json(judgement.to_json()) == judgement
+    lines = io.StringIO()
+    show_verdict(judgement, stream=lines)
+    assert {"TA: video 2, narrowly 0.60", "VQ: not judged", "Coherence: video 1, narrowly 0.70"} <= set(
+        lines.getvalue().splitlines()
+    )
+    panel = io.StringIO()
+    Console(file=panel, width=88).print(VerdictPanel(judgement))
+    assert re.search(r"Coherence +video 1,(?s:.{,200})70 %", panel.getvalue())
+    write_report(judgement, tmp_path / "pair.html")
+    page = Report(tmp_path / "pair.html")
+    assert page.record["words"]["choices"]["Coherence"] == "video 1, narrowly"
+    assert ["Style", "Tie", "50 %", "0 %", "50 %"] in page.table
+
+
+def test_both_orders_are_joined_in_dimensions_of_its_own(tmp_path: Path) -> None:
+    replies = [score(0.5, 0.7, 0.6), score(0.5, 0.4, 0.9)]
+    verdict = ask(make_judge(tmp_path / "own", OWN), replies, both=True).verdict
+    assert verdict.own["Coherence"].odds == pytest.approx((0.0, 0.65, 0.35))
+    assert (verdict.own["Style"].undecided, verdict.own["Style"].leans) == (True, 2)
 
 
 @pytest.mark.parametrize("caption", CAPTIONS)

@@ -233,6 +233,7 @@ def test_no_text_makes_a_template_go_back(form: AnswerForm) -> None:
         ('form = "loop"', "answer.form"),
         ('form = "pair"', "choice"),
         ('form = "pair"\n[answer.choice.TA]\ntext = "{choice}"', "OA"),
+        ('form = "pair"\n[answer.choice."\\u001b[2J"]\ntext = "{choice}"', "40 letters"),
         ('form = "pair"\n[answer.choice.OA]\ntext = "Video"', "answer.choice.OA.text"),
         ('form = "pair"\n[answer.choice.OA]\ntext = "{choice}{choice}"', "answer.choice.OA.text"),
         ('form = "pair"\n[answer.choice.OA]\ntext = "{score}"', "answer.choice.OA.text"),

@@ -33,6 +33,7 @@ _PATTERNS: Final = {
 }
 _WORD_BEFORE = re.compile(r"(\w+)\W*\{choice\}")
 _THOUGHT_ENDS = "</think>"
+_NAME = re.compile(r"\w[\w -]{0,39}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,5 +311,8 @@ def check_form(form: AnswerForm) -> None:
             raise ValueError(f"answer.head.{name} needs a token, std above 0, and tie from 0.")
     if form.overall.sum and (form.form == "pair" or not set(form.overall.sum) <= {*form.score, *form.head}):
         raise ValueError("answer.overall.sum does not name scores of a clip.")
+    for name in form.names:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"answer: the name {name!r} is not 1 to 40 letters, digits, spaces, - or _.")
     if OVERALL not in form.names or len(set(form.names)) < len(form.names):
         raise ValueError("answer gives no OA, or gives it twice: what is better overall must be answered once.")

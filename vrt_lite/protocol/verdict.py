@@ -7,7 +7,7 @@ All code that compares, ranks, reports, exports or evaluates uses these. What wa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypedDict, cast
 
 from vrt_lite.protocol.messages import KEYS, OVERALL, Choice, Key, Odds
@@ -100,13 +100,15 @@ class Verdict:
     """Which video is better overall, and in each dimension.
 
     `source`: "final" if the judge ended on it; "recommended" if it was only the last recommendation and no final
-    answer came; "identical" if the two clips are one file and no model ran. `confidence` is the judge's own.
+    answer came; "identical" if the two clips are one file and no model ran. `confidence` is the judge's own. `own` has
+    the preferences in dimensions that are the judge's own, by its names.
     """
 
     source: Source
     confidence: Confidence | None
     overall: Preference
     dimensions: Dimensions
+    own: dict[str, Preference] = field(default_factory=dict[str, Preference])
 
     @property
     def preferences(self) -> dict[str, Preference]:
@@ -116,13 +118,18 @@ class Verdict:
         return {key: preference for key, preference in every.items() if preference}
 
     @property
+    def all_preferences(self) -> dict[str, Preference]:
+        """The `preferences`, and behind them the judge's `own`."""
+        return {**self.preferences, **self.own}
+
+    @property
     def not_judged(self) -> tuple[Key, ...]:
         """The keys of the dimensions that were not judged."""
         return tuple(key for key in KEYS if key not in self.preferences)
 
     def mirrored(self) -> Verdict:
         """The same verdict with the two videos exchanged."""
-        return make_verdict({k: p.mirrored() for k, p in self.preferences.items()}, self.source, self.confidence)
+        return make_verdict({k: p.mirrored() for k, p in self.all_preferences.items()}, self.source, self.confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +158,13 @@ def skip_second_order(first: Verdict, confidence: float) -> SkippedOrder | None:
 def make_verdict(
     preferences: Mapping[str, Preference], source: Source, confidence: Confidence | None = None
 ) -> Verdict:
-    """A verdict from its preferences by key; TA, VQ or MQ may be absent, as they were not judged."""
+    """A verdict from its preferences by key; TA, VQ or MQ may be absent, as they were not judged.
+
+    A key that is none of TA, VQ, MQ and OA is a dimension of the judge's own.
+    """
     p = preferences
-    return Verdict(source, confidence, p[OVERALL], {"TA": p.get("TA"), "VQ": p.get("VQ"), "MQ": p.get("MQ")})
+    own = {name: preference for name, preference in p.items() if name not in KEYS}
+    return Verdict(source, confidence, p[OVERALL], {"TA": p.get("TA"), "VQ": p.get("VQ"), "MQ": p.get("MQ")}, own)
 
 
 def from_marks(
@@ -165,9 +176,7 @@ def from_marks(
     unread: bool = False,
 ) -> Verdict:
     """A verdict from an answer and the probabilities that the model gave at its digits, softened by `temperatures`."""
-    preferences = {
-        key: prefer(marks.choices[key], odds.get(marks.offsets[key])) for key in KEYS if key in marks.choices
-    }
+    preferences = {key: prefer(choice, odds.get(marks.offsets[key])) for key, choice in marks.choices.items()}
     for key, preference in preferences.items():
         if preference.odds:
             temperature = choose_temperature(temperatures or {}, key, preference.winner, unread=unread)
@@ -206,7 +215,7 @@ def without_alignment(verdict: Verdict) -> Verdict:
     If neither visual nor motion quality supports the overall choice, alignment made it. Then the overall choice comes
     from the mean of the probabilities of these two, and without probabilities it is a tie.
     """
-    judged = {key: preference for key, preference in verdict.preferences.items() if key != "TA"}
+    judged = {key: preference for key, preference in verdict.all_preferences.items() if key != "TA"}
     overall, quality = verdict.overall, [judged[key] for key in ("VQ", "MQ") if key in judged]
     if overall.winner not in {preference.winner for preference in quality}:
         mean = _mean(quality[0].odds, quality[1].odds) if len(quality) == 2 else None
@@ -219,7 +228,7 @@ def decide_by_measures(verdict: Verdict, measured: Mapping[str, Preference], key
 
     Measuring knows nothing of alignment. If that was judged, the overall choice comes from both.
     """
-    preferences = {**verdict.preferences, **{key: measured[key] for key in keys}}
+    preferences = {**verdict.all_preferences, **{key: measured[key] for key in keys}}
     if OVERALL in keys and "TA" in preferences:
         preferences[OVERALL] = join_with_alignment(measured[OVERALL], preferences["TA"])
     return make_verdict(preferences, verdict.source, verdict.confidence)
@@ -250,7 +259,7 @@ def withdraw_contradicted(verdict: Verdict, measured: Mapping[str, Choice]) -> V
     """
     preferences = {
         key: prefer(0, p.odds, p.winner) if p.winner and measured.get(key, p.winner) != p.winner else p
-        for key, p in verdict.preferences.items()
+        for key, p in verdict.all_preferences.items()
     }
     return make_verdict(preferences, verdict.source, verdict.confidence)
 
@@ -271,8 +280,8 @@ def join_orders(first: Verdict | None, second: Verdict | None) -> BothOrders | N
     if first is None or second is None:
         only = first or second
         return BothOrders(only) if only else None
-    one, other = first.preferences, second.preferences
-    preferences = {key: join(one[key], other[key]) for key in KEYS if key in one and key in other}
+    one, other = first.all_preferences, second.all_preferences
+    preferences = {key: join(one[key], other[key]) for key in one if key in other}
     sources = {first.source, second.source}
     confidences: list[Confidence] = [v.confidence for v in (first, second) if v.confidence is not None]
     source: Source = "recommended" if "recommended" in sources else first.source

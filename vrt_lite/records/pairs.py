@@ -85,6 +85,11 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.verdict.preferences if self.verdict else {}
 
     @property
+    def own(self) -> dict[str, Preference]:
+        """The preferences in dimensions of the judge's own, by its names."""
+        return self.verdict.own if self.verdict else {}
+
+    @property
     def winners(self) -> dict[str, int]:
         """1, 2, or 0 for a tie or an undecided preference, of what was judged of TA, VQ, MQ and OA."""
         return {key: preference.winner for key, preference in self.preferences.items()}

@@ -26,21 +26,21 @@ COLUMNS: Final = (
     *(f"{key} both orders" for key in KEYS),
     *("source", "rounds", "calls", "tokens", "seconds", "error"),
     *("first sha256", "second sha256", "key"),
-    *("failure", "warnings", "max pixels", "tool max pixels", "kv type", "orders disagree on"),
+    *("failure", "warnings", "max pixels", "tool max pixels", "kv type", "orders disagree on", "own dimensions"),
     *("rows", *(f"{key} label" for key in KEYS)),
 )
 """`first` was shown as video 1. TA, VQ, MQ, OA: 1, 2, or 0 for a tie; "OA 1" is the probability of that winner.
 
 A cell of a dimension that was not judged is empty. "OA both orders" joins this judgement and that of the other order,
 about the same first and second: 1, 2, tie, or undecided and which one it leans to. The last columns are the kind of
-failure, the warnings, what was chosen for the memory, and the keys on which both orders choose differently; of an
-evaluation also the rows of the table that list the pair, and the labels of the first of these rows, about first and
-second: 1, 2, or 0 for a tie.
+failure, the warnings, what was chosen for the memory, the keys on which both orders choose differently, and what this
+judgement chose in dimensions of the judge's own ("Coherence: 1, Style: tie"). Of an evaluation there are also the rows
+of the table that list the pair, and the labels of the first of these rows, about first and second: 1, 2, or 0.
 """
 _FORMULA = frozenset("=+-@")
 _LIGHT: Final = (
     *("key", "prompt", "winners", "odds", "source", "rounds", "calls", "tokens", "seconds", "error", "failure"),
-    *("warnings", "max_pixels", "tool_max_pixels", "kv_type", "leans", "scores"),
+    *("warnings", "max_pixels", "tool_max_pixels", "kv_type", "leans", "scores", "own"),
 )
 """What a line of JSON has of a result."""
 
@@ -70,6 +70,7 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
                 *(result.first, result.second, result.key, result.failure),
                 make_harmless(shown(" ".join(warning.text for warning in result.warnings))),
                 *(result.max_pixels, result.tool_max_pixels, result.kv_type, " ".join(differing)),
+                make_harmless(shown(", ".join(f"{name}: {_choice(of)}" for name, of in result.own.items()))),
                 *(" ".join(map(str, rows)), *(labels.get(key, "") for key in KEYS)),
             )
         )

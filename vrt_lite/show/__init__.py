@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
+from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import describe
 from vrt_lite.show.words import (
     chosen_share,
@@ -16,6 +16,7 @@ from vrt_lite.show.words import (
     count_frames,
     describe_preference,
     describe_recommendation,
+    list_keys,
     name_clips,
     safe,
     write_headline,
@@ -55,7 +56,7 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
     verdict = judgement.verdict
     name = f" ({name_clips(judgement)[judgement.winner - 1]})" if judgement.winner else ""
     lines = [f"overall: {describe(verdict.overall)}{name}{chosen_share(verdict, OVERALL)} [{verdict.source}]"]
-    for key in DIMENSIONS:
+    for key in list_keys(judgement)[1:]:
         lines.append(f"{key}: {describe_preference(judgement, key)}{chosen_share(verdict, key)}")
     if judgement.disagreements:
         lines.append(f"orders disagree: {', '.join(judgement.disagreements)}")

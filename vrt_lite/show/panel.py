@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
+from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import VIDEOS, describe
 from vrt_lite.show.efforts import describe_effort, describe_skipped_order
 from vrt_lite.show.measure_rows import describe_measured, split_measure_rows
@@ -24,6 +24,7 @@ from vrt_lite.show.words import (
     describe_disagreements,
     describe_recommendation,
     glyphs_for,
+    list_keys,
     name_clips,
     name_dimension,
     percent,
@@ -93,8 +94,8 @@ class VerdictPanel:
 def _preferences(judgement: Judgement, width: int, encoding: str, glyphs: Glyphs) -> RenderableType:
     """Draw a row for the overall preference and one for each dimension; on a narrow terminal bars are below names."""
     rows: list[tuple[Text, Text, Odds | None]] = []
-    for key in (OVERALL, *DIMENSIONS):
-        preference = judgement.verdict.preferences.get(key)
+    for key in list_keys(judgement):
+        preference = judgement.verdict.all_preferences.get(key)
         style = "bold" if key == OVERALL else ""
         name = Text(safe(name_dimension(judgement, key), encoding=encoding), style, overflow="fold")
         # Without the probability, which the bar shows.

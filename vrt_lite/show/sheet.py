@@ -17,13 +17,14 @@ from PIL import Image, ImageDraw, ImageFont
 
 from vrt_lite.disk import draft_of
 from vrt_lite.errors import UsageError
-from vrt_lite.protocol.messages import DIMENSIONS, OVERALL, FrameRef
+from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.show.words import (
     capitalize_first,
     chosen_share,
     describe_preference,
     describe_recommendation,
     format_moment,
+    list_keys,
     name_clips,
     name_dimension,
     name_round,
@@ -219,7 +220,7 @@ def _wrap(text: str, size: int, width: int) -> list[str]:
 def _describe_verdict(judgement: Judgement) -> str:
     """Describe a whole verdict in one line: "Overall: video 2 (0.93); Video Quality (VQ): tie (0.81); …"."""
     parts: list[str] = []
-    for key in (OVERALL, *DIMENSIONS):
+    for key in list_keys(judgement):
         share = chosen_share(judgement.verdict, key).strip()
         words = describe_preference(judgement, key) + (f" ({share})" if share else "")
         parts.append(f"{name_dimension(judgement, key)}: {words}")

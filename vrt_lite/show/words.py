@@ -26,7 +26,7 @@ from vrt_lite.interfaces import (
     Wrote,
 )
 from vrt_lite.profile import preset
-from vrt_lite.protocol.messages import OVERALL, FrameRef
+from vrt_lite.protocol.messages import DIMENSIONS, KEYS, OVERALL, FrameRef
 from vrt_lite.protocol.verdict import VIDEOS, Verdict, describe, headline, prefer
 
 if TYPE_CHECKING:
@@ -65,12 +65,20 @@ STYLES = ("dim", "cyan", "magenta")
 def name_dimension(judgement: Judgement, key: str) -> str:
     """Return the name of a dimension: that of the preset that the judge read, if it is not the model card's.
 
-    "Temporal Alignment", which the model card says of following the prompt, tells nobody what it means.
+    "Temporal Alignment", which the model card says of following the prompt, tells nobody what it means. A dimension of
+    the judge's own is its name.
     """
+    if key not in KEYS:
+        return key
     wordings = cast("Mapping[str, Wording]", judgement.settings.dimensions)
     if key == OVERALL or wordings[key].name == preset("model-card")[key].name:
         return DIMENSION_NAMES[key]
     return wordings[key].name
+
+
+def list_keys(judgement: Judgement) -> tuple[str, ...]:
+    """Return the key of each preference to show: overall, the three dimensions, and those of the judge's own."""
+    return (OVERALL, *DIMENSIONS, *judgement.verdict.own)
 
 
 def name_clips(judgement: Judgement) -> tuple[str, str]:
@@ -101,19 +109,19 @@ def count_of(number: int, noun: str) -> str:
 
 def shown_odds(verdict: Verdict, key: str) -> Odds | None:
     """Return the probabilities to show for a preference: none if no model ran, as they would look like a model's."""
-    preference = verdict.preferences.get(key)
+    preference = verdict.all_preferences.get(key)
     return None if verdict.source == "identical" or preference is None else preference.odds
 
 
 def chosen_share(verdict: Verdict, key: str) -> str:
     """Format the probability of the choice, as " 0.93"; empty without one, or if the words for the choice have it."""
-    odds, preference = shown_odds(verdict, key), verdict.preferences.get(key)
+    odds, preference = shown_odds(verdict, key), verdict.all_preferences.get(key)
     return f" {odds[preference.winner]:.2f}" if preference and odds and not preference.undecided else ""
 
 
 def describe_preference(judgement: Judgement, key: str) -> str:
     """Describe the choice in a dimension, as `describe` does."""
-    return describe(judgement.verdict.preferences.get(key))
+    return describe(judgement.verdict.all_preferences.get(key))
 
 
 def write_headline(verdict: Verdict, names: tuple[str, str] = VIDEOS) -> str:

@@ -49,8 +49,8 @@ function drawOdds({ tie, 1: first, 2: second }) {
 }
 
 function listPreferences({ verdict, disagreements }, { names, choices }) {
-  const preferences = { ...verdict.dimensions, OA: verdict.overall };
-  const rows = KEYS.map((key) => {
+  const preferences = { ...verdict.dimensions, ...verdict.own, OA: verdict.overall };
+  const rows = Object.keys(names).map((key) => {
     const preference = preferences[key];
     const odds = verdict.source === "identical" ? null : preference?.probabilities;
     const differ = disagreements.includes(key) && h.span({ class: "tag" }, "orders disagree");

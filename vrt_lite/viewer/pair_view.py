@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from vrt_lite.clip_files import PICTURE_SUFFIXES
-from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
+from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.records.judgement import JudgedClip, Judgement
 from vrt_lite.show.efforts import describe_effort, describe_skipped_order
 from vrt_lite.show.measure_rows import describe_measured, list_measure_rows
@@ -19,6 +19,7 @@ from vrt_lite.show.words import (
     describe_disagreements,
     describe_preference,
     describe_recommendation,
+    list_keys,
     name_dimension,
     percent,
     shown_odds,
@@ -68,7 +69,7 @@ def prepare_pair(
             quoted = {name: withhold_alignment(of[name]) for name in _QUOTED}
             withheld |= quoted["text"] != of["text"]
             of.update(quoted)
-    names = {key: name_dimension(judgement, key) for key in (OVERALL, *DIMENSIONS)}
+    names = {key: name_dimension(judgement, key) for key in list_keys(judgement)}
     doubts = (
         describe_disagreements([name for key, name in names.items() if key in judgement.disagreements]),
         describe_recommendation(judgement.verdict),
@@ -97,7 +98,7 @@ def write_title(judgement: Judgement) -> str:
 def make_pair_table(judgement: Judgement) -> str:
     """Make the table of a verdict for a browser without scripts."""
     rows: list[list[str]] = []
-    for key in (OVERALL, *DIMENSIONS):
+    for key in list_keys(judgement):
         odds = shown_odds(judgement.verdict, key)
         shares = [percent(odds[winner]) for winner in (1, 0, 2)] if odds else ["–"] * 3
         rows.append([name_dimension(judgement, key), capitalize_first(describe_preference(judgement, key)), *shares])
