@@ -132,11 +132,11 @@ def test_dimensions_of_its_own_are_told_by_their_names_everywhere(tmp_path: Path
     )
     panel = io.StringIO()
     Console(file=panel, width=88).print(VerdictPanel(judgement))
-    assert re.search(r"Coherence +video 1,(?s:.{,200})70 %", panel.getvalue())
+    assert re.search(r"Coherence +video 1,(?s:.{,200})70%", panel.getvalue())
     write_report(judgement, tmp_path / "pair.html")
     page = Report(tmp_path / "pair.html")
     assert page.record["words"]["choices"]["Coherence"] == "video 1, narrowly"
-    assert ["Style", "Tie", "50 %", "0 %", "50 %"] in page.table
+    assert ["Style", "Tie", "50.0%", "0%", "50.0%"] in page.table
 
 
 def test_both_orders_are_joined_in_dimensions_of_its_own(tmp_path: Path) -> None:
