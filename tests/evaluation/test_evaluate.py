@@ -360,6 +360,9 @@ def test_failures_are_listed_counted_and_wrong(tmp_path: Path, many_clips: list[
     later = figures_of(store.run(again.run.name))
     assert later.failures.counts == {}
     assert (later.pairs.judged, later.pairs.failed, later.pairs.left) == (4, 0, 2)
+    asked = Asked(folder, store, [verdict("0000")])
+    assert asked.figures["failures"]["counts"] == {"broken clip": 1}
+    assert asked.figures["pairs"] == {"chosen": 6, "judged": 5, "failed": 1, "left": 0}
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path, many_clips: list[Path], store: Store) -> None:

@@ -217,7 +217,7 @@ class _Cases:
             self.found += 1  # the judge did not run
         case: EvalCase = task.label
         kept = self.known.get(case.item)
-        if kept is None or kept.key != result.key or not result.first or kept.labels != case.labels:
+        if kept is None or (kept.key, kept.why, kept.labels) != (result.key, result.error, case.labels):
             kept = self._add_result(case, result)
             self._keep(kept)
         if now and case.item in self.left and (judgement := self.run.judgement(result.key)):
