@@ -108,7 +108,7 @@ def grpo(recipe: TrainingRecipe, run: Path) -> None:
 def evaluate(recipe: Path, run: Path, stages: tuple[str, ...], jobs: int) -> None:
     """Export each stage's model to RUN/STAGE/pair, and evaluate it on the test table as `vrt-lite eval` does."""
     from train.stage_evaluation import evaluate as evaluate_stage  # noqa: PLC0415  the engine
-    from vrt_lite.show.evaluation_summary import show_figures  # noqa: PLC0415
+    from vrt_lite.show.evaluation_sections import show_figures  # noqa: PLC0415
 
     loaded = load_recipe(recipe)
     check_tables(loaded.data)

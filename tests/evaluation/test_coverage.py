@@ -30,7 +30,7 @@ from vrt_lite.protocol.verdict import make_verdict, prefer
 from vrt_lite.records.labelled import EvalCase, Order, Orders
 from vrt_lite.records.pairs import Result, count_orders
 from vrt_lite.show.evaluation_charts import draw_plots, list_charts, list_confusion
-from vrt_lite.show.evaluation_summary import show_figures
+from vrt_lite.show.evaluation_sections import show_figures
 from vrt_lite.viewer import write_report
 
 READ = "A blue star moves up."
@@ -108,12 +108,8 @@ def test_a_dimension_that_no_pair_was_judged_in_has_no_figure(tmp_path: Path) ->
     # No other line of the table, and no note, speaks of alignment: the overall comes before it and ends the table.
     told = [line for line in made.terminal.splitlines() if not line.startswith("judge: ")]  # its scope names it too
     assert len(re.findall("alignment", "\n".join(told).replace("alignment (TA) is not judged", ""))) == 2
-    assert "|Prompt alignment (TA)|0 of 8 (0%)|not judged|" in made.page
-    assert not re.search(r"alignment \(TA\), (n|always|commonest)", made.page)
-    charts = list_charts(made.figures)
-    assert [chart.name for chart in charts] == ["accuracy", "rounds"]
-    assert not any("alignment" in row.label for chart in charts for row in chart.rows)
-    assert charts[0].subtitle.endswith("; not judged: Prompt alignment (TA)")
+    assert "|Prompt alignment (TA)|0 of 8|not judged|" in made.page
+    assert [chart.name for chart in list_charts(made.figures)] == ["accuracy-OA"]
     tables = [re.sub(r" {2,}", "|", line) for line in made.terminal.splitlines() if line.startswith("Overall ")]
     share = "|100.0 (68-100)" * 2
     assert tables == [f"Overall|8 of 8{share}|0.0 / 0.0|100.0 / 100.0", f"Overall{share}"]
@@ -136,12 +132,11 @@ def test_figures_are_of_the_one_pair_that_was_judged(tmp_path: Path) -> None:
     name, line = "Prompt alignment (TA)", "0.0 (0-79)"
     rows_of_name = [re.sub(r" {2,}", "|", row) for row in made.terminal.splitlines() if row.startswith(f"{name}  ")]
     assert rows_of_name == [f"{name}|1 of 8|{line}|{line}|0.0 / 0.0|100.0 / 100.0", f"{name}|{line}|{line}"]
-    assert "|Prompt alignment (TA)|1 of 8 (12.5%)|0.0 (0.0-79.3)|" in made.page
-    assert "|Prompt alignment (TA), n|1|1|1|1|" in made.page
-    assert "|Prompt alignment (TA): 7 of 8 pairs not judged; they are left out of its figures.|" in made.page
-    rows_drawn = {row.label: row.words for row in list_charts(made.figures)[0].rows}
-    assert rows_drawn["Prompt alignment (TA) (1 of 8), tau"] == "0.0 (0-79) of 1"
-    assert rows_drawn["Overall, tau"] == "100.0 (68-100) of 8"
+    assert "|Prompt alignment (TA)|1 of 8|0.0 (0-79)|" in made.page
+    assert "|Prompt alignment (TA): 7 of 8 pairs not judged; they are left out of its figures|" in made.page
+    drawn = {chart.title: {row.label: row.words for row in chart.rows} for chart in list_charts(made.figures)}
+    assert drawn["accuracy, Prompt alignment (TA) (1 of 8)"]["tau"] == "0.0 (0-79) of 1"
+    assert drawn["accuracy, Overall"]["tau"] == "100.0 (68-100) of 8"
     assert "tau 100.0" not in "".join(line for line in made.terminal.splitlines() if "alignment" in line)
 
 
@@ -172,7 +167,7 @@ def test_a_table_of_nothing_but_what_is_not_judged(tmp_path: Path, order: Orders
     assert "tau 1" not in made.terminal and "tau 0" not in made.terminal
     assert row_of(made.terminal, "group foxes") == "group foxes|0 of 4 (0%)|not judged"
     assert "|group foxes|0 of 4 (0%)|not judged|" in made.page
-    assert (made.plots, list_confusion(made.figures)) == (["rounds"], ())
+    assert (made.plots, list_confusion(made.figures)) == ([], ())
     assert "An evaluation" in made.page and "judged as people did" not in made.page
     if order == "both":
         orders = made.json["orders"]
@@ -189,7 +184,7 @@ def test_the_parts_are_about_a_dimension_that_was_judged_and_named(tmp_path: Pat
     assert row_of(made.terminal, "SUBSET, VISUAL QUALITY (VQ)").startswith("SUBSET, VISUAL QUALITY (VQ)|JUDGED|TAU")
     assert row_of(made.terminal, "group foxes").startswith("group foxes|4 of 4 (100%)|75.0 ")
     assert "75.0 % judged as people did, Visual quality (VQ)" in made.page
-    assert "By part, Visual quality (VQ)" in made.page
+    assert "|Subset, Visual quality (VQ)|" in made.page
     assert list_confusion(made.figures) == ((3, 1, 0), (0, 0, 0), (0, 0, 0))
 
 

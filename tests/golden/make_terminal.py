@@ -35,7 +35,7 @@ from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.labelled import EvalCase
 from vrt_lite.records.pairs import Result
 from vrt_lite.show import show_verdict
-from vrt_lite.show.evaluation_summary import show_figures
+from vrt_lite.show.evaluation_sections import show_figures
 from vrt_lite.show.findings import show_findings
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.show.table import show_table

@@ -310,4 +310,4 @@ def test_a_ranking_says_where_frame_sizes_differ(tmp_path: Path) -> None:
         run.add(Question(second, first, "A fox runs.", "j"), small)
         write_report(run, tmp_path / "r.html")
     words = Report(tmp_path / "r.html").words
-    assert f"1 judgements at {large.settings.max_pixels} pixels a frame, 1 at {784 * 4}: not comparable." in words
+    assert f"1 judgements at {large.settings.max_pixels} pixels a frame, 1 at {784 * 4}: not comparable" in words

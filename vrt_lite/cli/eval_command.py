@@ -176,7 +176,7 @@ def _print_figures(figures: Figures, run: ChosenRun, *, judge: str, name: str, p
     if run.as_json:
         print_json({**figures.to_json(), "effort": effort})
     else:
-        from vrt_lite.show.evaluation_summary import show_figures  # noqa: PLC0415
+        from vrt_lite.show.evaluation_sections import show_figures  # noqa: PLC0415
 
         show_figures(figures, stream=sys.stdout, judge=judge, run=name)
         print_effort(effort)

@@ -94,7 +94,7 @@ def show(run: str, *, store: Path | None, as_json: bool, verbose: bool) -> None:
         else:
             from vrt_lite.evaluation.cases import read_eval_about  # noqa: PLC0415
             from vrt_lite.evaluation.evaluate import figures_of  # noqa: PLC0415
-            from vrt_lite.show.evaluation_summary import show_figures  # noqa: PLC0415
+            from vrt_lite.show.evaluation_sections import show_figures  # noqa: PLC0415
 
             figures = figures_of(found)
             if as_json:

@@ -5,35 +5,33 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import describe
 from vrt_lite.show.table import GAP, write_columns
-from vrt_lite.show.words import Glyphs, console_on, describe_frame_sizes, describe_warnings, glyphs_for, safe
+from vrt_lite.show.words import Glyphs, console_on, glyphs_for, list_warnings, name_judge, safe
 from vrt_lite.show.wrapping import cut_middle, write_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console, RenderableType
-    from rich.text import Text
 
     from vrt_lite.ranking.clip_groups import RankedClip
-    from vrt_lite.ranking.ladder import Ladder, Rated, Standing
+    from vrt_lite.ranking.ladder import Ladder, Rated
     from vrt_lite.ranking.participants import ExcludedClip
     from vrt_lite.records.pairs import JudgedPair, OrderCounts
 
-_RATED = ("RANK", "CLIP", "RATING", "LOW", "HIGH", "GROUP")
+_CLIP, _SCALE, _GROUP, _FLAGGED = "CLIP", "95 %", "GROUP", "FLAGGED"
 _COUNTED = ("WON", "TIED", "LOST", "UNDECIDED")
 _MOST_NAMED = 3
-_INTERVAL, _SCALE_LINE, _LETTERS, _FLAGGED = "95 %", " ", "", "FLAGGED"
-"""Headings of a board: the interval in numbers, the interval drawn on one scale, the groups, and measured faults."""
-_LEFT = ("CLIP", _SCALE_LINE, _LETTERS, _FLAGGED)
-_ENOUGH = 30
+_STYLES: Final = {"LOW": "dim", "HIGH": "dim", _SCALE: "cyan", _GROUP: "dim", _FLAGGED: "yellow"}
+_ENOUGH = 28
 """Cells for a clip's name below which a board leaves out other columns."""
-_SCALE = 16
+_CELLS = 16
+"""Cells of the scale on which a board draws intervals."""
 
 
 def show_ladders(
@@ -56,19 +54,19 @@ def show_ladders(
             to.write("\n")
         if len(ladders) > 1 or ladder.group:
             write_lines([f"{ladder.group or ladder.prompt}:"], to)
-        names = [clip.name for clip in ladder.clips]
+        names = None
         if to.isatty():
             console = console_on(to)
             console.print(draw_board(ladder, console))
-            _, names = _choose_columns(ladder, console)
+            names = _fit_columns(ladder, console)[1]
         else:
-            headings = (*_RATED, *ladder.judged, *_COUNTED, *([_FLAGGED] if ladder.flagged else []))
-            write_columns(headings, [_cells(standing, ladder) for standing in ladder.standings], to)
-        write_lines(_notes(ladder, names, None if verbose else _MOST_NAMED), to)
+            columns = list_columns(ladder)
+            write_columns(list(columns), list(zip(*columns.values(), strict=True)), to)
+        write_lines(list_notes(ladder, names, most=None if verbose else _MOST_NAMED), to)
+        write_lines((f"warning: {line}" for line in list_warnings(ladder.conditions)), to)
     write_lines((f"left out: {str(out.path)!r} {out.reason}" for out in left_out if out.broken), to)
     write_lines((f"note: {str(out.path)!r} {out.reason}" for out in left_out if not out.broken), to)
-    named = f"judge: {judge}, {scope}" if scope else f"judge: {judge}"
-    write_lines([*([named] if judge else []), f"run: {run}"], to)
+    write_lines([*([f"judge: {name_judge(judge, scope)}"] if judge else []), f"run: {run}"], to)
 
 
 def show_conclusions(ladders: Sequence[Ladder], *, stream: TextIO | None = None) -> None:
@@ -109,123 +107,122 @@ def show_winners(
             write_lines([f"winner {place}{of_group}: {clip.path}{copied}"], stream or sys.stdout)
 
 
+def list_columns(ladder: Ladder, most: int | None = None, *, glyphs: Glyphs | None = None) -> dict[str, list[str]]:
+    """List the cells of a leaderboard by heading, a cell a place; of `most` places at most.
+
+    With `glyphs` the intervals are drawn too, and numbers are rounded for it.
+    """
+    standings = ladder.standings[:most]
+    clips = [ladder.clips[standing.clip] for standing in standings]
+    overall = [standing.ratings[OVERALL] for standing in standings]
+    digits = 1 if glyphs else 2
+    columns = {"RANK": [str(standing.rank) for standing in standings], _CLIP: [clip.name for clip in clips]}
+    columns["RATING"] = [_signed(rated.strength, digits) for rated in overall]
+    columns["LOW"] = [_signed(rated.low, digits) for rated in overall]
+    columns["HIGH"] = [_signed(rated.high, digits) for rated in overall]
+    if glyphs:
+        columns[_SCALE] = _draw_intervals(overall, glyphs)
+    # Letters of two characters are told apart by commas.
+    columns[_GROUP] = [
+        ("," if any(len(letter) > 1 for letter in standing.letters) else "").join(standing.letters)
+        for standing in standings
+    ]
+    for key in ladder.judged:
+        columns[key] = [_signed(standing.ratings[key].strength, digits) for standing in standings]
+    for heading in _COUNTED:
+        columns[heading] = [str(getattr(standing, heading.lower())) for standing in standings]
+    return columns | ({_FLAGGED: [describe_flags(clip.flags) for clip in clips]} if ladder.flagged else {})
+
+
 def draw_board(ladder: Ladder, console: Console, most: int | None = None) -> RenderableType:
     """Return the places as a table that fits the console. `most` limits the rows to the best."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    columns, names = _choose_columns(ladder, console, most=most)
+    columns, _ = _fit_columns(ladder, console, most)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
     for heading in columns:
-        folds = heading in (_LETTERS, _FLAGGED)
-        table.add_column(heading.strip(), justify="left" if heading in _LEFT else "right", no_wrap=not folds)
-    for number, standing in enumerate(ladder.standings[:most]):
-        style = "bold" if standing.rank == 1 else ""
-        row = {heading: cells[number] for heading, cells in columns.items()}
-        row["CLIP"].append(names[standing.clip], style)
-        row["RATING"].stylize(style)
-        table.add_row(*row.values())
+        left, folds = heading in (_CLIP, _SCALE, _GROUP, _FLAGGED), heading in (_GROUP, _FLAGGED)
+        justify = "left" if left else "right"
+        table.add_column(heading, justify=justify, style=_STYLES.get(heading), no_wrap=not folds, overflow="fold")
+    for cells in zip(*columns.values(), strict=True):
+        bold = (_CLIP, "RATING") if cells[0] == "1" else ()
+        named = zip(columns, cells, strict=True)
+        table.add_row(*(Text(cell, "bold" if heading in bold else "") for heading, cell in named))
     more = len(ladder.standings) - len(ladder.standings[:most])
     return Group(table, Text(f"and {more} more", "dim")) if more else table
 
 
-def _choose_columns(
-    ladder: Ladder, console: Console, *, most: int | None = None
-) -> tuple[dict[str, list[Text]], list[str]]:
-    """Choose the columns of a board. Returns the cells by heading, and the names of all clips as the board shows them.
+def _fit_columns(ladder: Ladder, console: Console, most: int | None = None) -> tuple[dict[str, list[str]], list[str]]:
+    """Choose the columns of a board. Returns them, and the names of all clips as the board shows them.
 
-    Long names take the room that there is, then that of the scale, the dimensions, the interval and the flags, in this
-    order. A name that is still too long loses its middle.
+    Long names take the room that there is, then that of the counts, the scale, the dimensions, the interval and the
+    flags, in this order. A name that is still too long loses its middle.
     """
     from rich.cells import cell_len
-    from rich.text import Text
 
     glyphs = glyphs_for(console.options)
-    columns: dict[str, list[Text]] = {
-        heading: [] for heading in ("#", "CLIP", "RATING", _INTERVAL, _SCALE_LINE, *ladder.judged, _LETTERS)
-    } | ({_FLAGGED: []} if ladder.flagged else {})
-    for standing in ladder.standings[:most]:
-        rated = standing.ratings[OVERALL]
-        columns["#"].append(Text(str(standing.rank)))
-        columns["CLIP"].append(Text())
-        columns["RATING"].append(Text(_signed(rated.strength)))
-        interval = "" if rated.low is None else " ".join(map(_signed, rated.span))
-        columns[_INTERVAL].append(Text(interval, "dim"))
-        columns[_SCALE_LINE].append(_interval(rated, ladder, glyphs))
-        for key in ladder.judged:
-            columns[key].append(Text(_signed(standing.ratings[key].strength)))
-        columns[_LETTERS].append(Text(_letters(standing), "dim", overflow="fold"))
-        if ladder.flagged:
-            columns[_FLAGGED].append(Text(describe_flags(ladder.clips[standing.clip].flags), "yellow"))
+    columns = list_columns(ladder, most, glyphs=glyphs)
     names = [safe(clip.name, encoding=console.encoding) for clip in ladder.clips]
-    enough = min(max(map(cell_len, names), default=0), _ENOUGH)
-    widths = {heading: max(map(cell_len, [heading, *map(str, cells)])) for heading, cells in columns.items()}
-    for headings in ((), (_SCALE_LINE,), ladder.judged, (_INTERVAL,), (_FLAGGED,)):
-        for heading in headings:
-            columns.pop(heading, None)
-        room = console.width - sum(widths[heading] + GAP for heading in columns if heading != "CLIP")
+    enough, room = min(max(map(cell_len, names), default=0), _ENOUGH), 0
+    widths = {heading: GAP + max(map(cell_len, [heading, *cells])) for heading, cells in columns.items()}
+    del widths[_CLIP]
+    for headings in ((), _COUNTED, (_SCALE,), ladder.judged, ("LOW", "HIGH"), (_FLAGGED,)):
+        for heading in widths.keys() & headings:
+            del widths[heading]
+        room = console.width - sum(widths.values())
         if room >= enough:
             break
-    return columns, [cut_middle(name, max(room, len("CLIP")), ellipsis=glyphs.ellipsis) for name in names]
+    names = [cut_middle(name, max(room, len(_CLIP)), ellipsis=glyphs.ellipsis) for name in names]
+    columns[_CLIP] = [names[standing.clip] for standing in ladder.standings[:most]]
+    return {heading: cells for heading, cells in columns.items() if heading in widths or heading == _CLIP}, names
 
 
-def _interval(rated: Rated, ladder: Ladder, glyphs: Glyphs) -> Text:
-    """Return the interval as a line, the rating as a block in it, on one scale for the ladder."""
-    from rich.text import Text
-
-    ratings = [standing.ratings[OVERALL] for standing in ladder.standings]
-    lowest, highest = min(r.span[0] for r in ratings), max(r.span[1] for r in ratings)
-    scale = (_SCALE - 1) / ((highest - lowest) or 1.0)
-    low, at, high = (round((value - lowest) * scale) for value in (rated.span[0], rated.strength, rated.span[1]))
-    cells = [" "] * _SCALE
-    cells[low : high + 1] = glyphs.rule * (high + 1 - low)
-    cells[at] = glyphs.block
-    return Text("".join(cells), "cyan")
-
-
-def _cells(standing: Standing, ladder: Ladder) -> tuple[str, ...]:
-    rated = standing.ratings[OVERALL]
-    return (
-        str(standing.rank),
-        ladder.clips[standing.clip].name,
-        *("" if value is None else _signed(value, 2) for value in (rated.strength, rated.low, rated.high)),
-        _letters(standing),
-        *(_signed(standing.ratings[key].strength, 2) for key in ladder.judged),
-        *map(str, (standing.won, standing.tied, standing.lost, standing.undecided)),
-        *([describe_flags(ladder.clips[standing.clip].flags)] if ladder.flagged else []),
-    )
+def _draw_intervals(overall: Sequence[Rated], glyphs: Glyphs) -> list[str]:
+    """Draw each interval as a line, the rating as a block in it, all on one scale."""
+    lowest = min((rated.span[0] for rated in overall), default=0.0)
+    highest = max((rated.span[1] for rated in overall), default=0.0)
+    scale = (_CELLS - 1) / ((highest - lowest) or 1.0)
+    drawn: list[str] = []
+    for rated in overall:
+        low, at, high = (round((value - lowest) * scale) for value in (rated.span[0], rated.strength, rated.span[1]))
+        line = [" "] * low + [glyphs.rule] * (high + 1 - low)
+        line[at] = glyphs.block
+        drawn.append("".join(line))
+    return drawn
 
 
-def _notes(ladder: Ladder, names: Sequence[str], most: int | None) -> Iterator[str]:
-    """Yield the notes below the places, a line each, with the clips' names as the board shows them."""
+def list_notes(ladder: Ladder, names: Sequence[str] | None = None, *, most: int | None = None) -> Iterator[str]:
+    """Yield what is to know of a ladder, a line each; of a kind of notes `most`, then how many more there are.
+
+    `names` are the clips' names as they are shown.
+    """
+    names = names or [clip.name for clip in ladder.clips]
     pairs = {clips: pair for clips, pair in ladder.pairs.items() if pair.joined}
     if ladder.first is None:
         yield f"scored: {ladder.judgements} clips, each by itself; the other order of a pair is its mirror"
     else:
         yield f"judged: {len(pairs)} of {ladder.possible} pairs, {ladder.judgements} judgement(s)"
-    if groups := _equal_groups(ladder, names):
+    if groups := _list_alike(ladder, names):
         yield from _first_lines([f"cannot be told apart: {', '.join(group)}" for group in groups], most)
     elif len(ladder.standings) > 1 and ladder.first:
         yield "every clip can be told from the next"
     cycles = [" > ".join(names[clip] for clip in (*cycle, cycle[0])) for cycle in ladder.cycles]
     yield from _first_lines([f"goes round: {cycle}" for cycle in cycles], most)
     if pairs and ladder.first:
-        yield _position_effect(ladder.first)
+        yield _describe_position(ladder.first)
     if differing := [(pair, (names[i], names[j])) for (i, j), pair in pairs.items() if pair.disagreements]:
         yield _describe_orders(ladder.orders)
-        yield from _first_lines([_disagreement(*of) for of in differing], most)
+        yield from _first_lines([_describe_disagreement(*of) for of in differing], most)
     if ladder.failures:
         why = next(error for pair in ladder.pairs.values() for error in pair.errors)
         yield f"warning: {ladder.failures} judgement(s) gave no verdict, for example: {why}"
     yield from _first_lines([f"not ranked: {names[clip]}: {why}" for clip, why in ladder.unranked], most)
-    yield from (f"warning: {line}" for line in describe_warnings(ladder.conditions))
-    if sizes := describe_frame_sizes(ladder.conditions):
-        yield f"warning: {sizes}"
 
 
-def _equal_groups(ladder: Ladder, names: Sequence[str]) -> list[list[str]]:
-    """Return the names in each group of more than one clip that cannot be told apart."""
+def _list_alike(ladder: Ladder, names: Sequence[str]) -> list[list[str]]:
+    """List the names in each group of more than one clip that cannot be told apart."""
     groups: dict[str, list[str]] = {}
     for standing in ladder.standings:
         for letter in standing.letters:
@@ -233,12 +230,7 @@ def _equal_groups(ladder: Ladder, names: Sequence[str]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _letters(standing: Standing) -> str:
-    """Return the letters of the groups that a clip is in."""
-    return ("," if any(len(letter) > 1 for letter in standing.letters) else "").join(standing.letters)
-
-
-def _position_effect(first: Rated) -> str:
+def _describe_position(first: Rated) -> str:
     """Say how much it helps to be shown first, as odds."""
     odds, low, high = (math.exp(max(min(value, 20.0), -20.0)) for value in (first.strength, *first.span))
     effect = "no effect found" if low <= 1 <= high else "helps" if odds > 1 else "harms"
@@ -257,7 +249,7 @@ def _describe_orders(orders: OrderCounts) -> str:
     return f"orders disagree {overall}, {undecided}; {dimensions}"
 
 
-def _disagreement(pair: JudgedPair, names: tuple[str, str]) -> str:
+def _describe_disagreement(pair: JudgedPair, names: tuple[str, str]) -> str:
     """Say where the two orders of a pair choose differently, and the overall result."""
     overall = f"; overall {describe(pair.preferences[OVERALL], names)}" if OVERALL in pair.disagreements else ""
     return f"orders disagree: {' and '.join(names)} on {', '.join(pair.disagreements)}{overall}"
@@ -269,5 +261,5 @@ def _first_lines(lines: Sequence[str], most: int | None) -> Iterator[str]:
         yield f"and {more} more of these: -v lists them"
 
 
-def _signed(value: float, digits: int = 1) -> str:
-    return f"{round(value, digits) + 0.0:+.{digits}f}"  # no "-0.0"
+def _signed(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{round(value, digits) + 0.0:+.{digits}f}"  # no "-0.0"

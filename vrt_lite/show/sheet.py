@@ -19,6 +19,11 @@ from vrt_lite.disk import draft_of
 from vrt_lite.errors import UsageError
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.show.words import (
+    FAINT,
+    INK,
+    LINE,
+    PAPER,
+    SIDE_COLOURS,
     capitalize_first,
     chosen_share,
     describe_preference,
@@ -33,10 +38,6 @@ from vrt_lite.show.words import (
 if TYPE_CHECKING:
     from vrt_lite.interfaces import FrameStore
     from vrt_lite.records.judgement import Judgement
-
-_PAPER, _INK, _FAINT, _LINE = "#fbfaf8", "#1f2328", "#6b7280", "#d9d6d0"
-_COLOURS = ("#0b7285", "#a61e6d")
-"""By video; the terminal's cyan and magenta, dark enough for paper."""
 
 _LEGIBLE = 400  # a frame is enlarged by whole steps up to this width and height
 _LARGEST = (1280, 720)  # and reduced to this
@@ -87,18 +88,18 @@ def draw_sheet(judgement: Judgement, frames: FrameStore, path: Path) -> None:
     columns = math.ceil(most / math.ceil(most / fitting))
     width = max(columns * (cell + _GAP) - _GAP, _NARROWEST)
     verdict = f"{_describe_verdict(judgement)}. {describe_recommendation(judgement.verdict)}"
-    clips = zip((1, 2), name_clips(judgement), _COLOURS, strict=True)
+    clips = zip((1, 2), name_clips(judgement), SIDE_COLOURS[1:], strict=True)
     names = [(f"Video {number}: {name}", colour) for number, name, colour in clips]
     strips = [
-        _text_strip([(judgement.prompt or "(no prompt)", _INK)], _TITLE, width),
-        _text_strip([*names, (verdict, _INK)], _TEXT, width),
+        _text_strip([(judgement.prompt or "(no prompt)", INK)], _TITLE, width),
+        _text_strip([*names, (verdict, INK)], _TEXT, width),
     ]
     for title, of in sections:
-        strips.append(_text_strip([(title, _INK)], _TITLE, width))
+        strips.append(_text_strip([(title, INK)], _TITLE, width))
         for row in _rows(of, columns):
             strips.append(_frame_strip(row, frames, cell, width))
-    strips.append(_text_strip([(_footnote(judgement, shown), _FAINT)], _TEXT, width))
-    sheet = Image.new("RGB", (width + 2 * _MARGIN, sum(strip.height for strip in strips) + _GAP), _PAPER)
+    strips.append(_text_strip([(_footnote(judgement, shown), FAINT)], _TEXT, width))
+    sheet = Image.new("RGB", (width + 2 * _MARGIN, sum(strip.height for strip in strips) + _GAP), PAPER)
     top = 0
     for strip in strips:
         sheet.paste(strip, (0, top))
@@ -156,7 +157,7 @@ def _text_strip(paragraphs: Sequence[tuple[str, str]], size: int, width: int) ->
     """Draw paragraphs, each in its colour, across the sheet, with space above them."""
     lines = [(line, colour) for text, colour in paragraphs for line in _wrap(text, size, width)]
     step = round(1.5 * size)
-    strip = Image.new("RGB", (width + 2 * _MARGIN, len(lines) * step + _GAP), _PAPER)
+    strip = Image.new("RGB", (width + 2 * _MARGIN, len(lines) * step + _GAP), PAPER)
     draw = ImageDraw.Draw(strip)
     for i, (line, colour) in enumerate(lines):
         draw.text((_MARGIN, _GAP + i * step), line, colour, _font(size))
@@ -165,9 +166,9 @@ def _text_strip(paragraphs: Sequence[tuple[str, str]], size: int, width: int) ->
 
 def _frame_strip(row: Sequence[_Frame], frames: FrameStore, cell: int, width: int) -> Image.Image:
     """Draw frames of one video side by side, each with its caption; a bar in the video's colour to their left."""
-    colour = _COLOURS[row[0].ref.clip]
+    colour = SIDE_COLOURS[row[0].ref.clip + 1]
     height = max(frame.size[1] for frame in row)
-    strip = Image.new("RGB", (width + 2 * _MARGIN, height + 3 * _TEXT), _PAPER)
+    strip = Image.new("RGB", (width + 2 * _MARGIN, height + 3 * _TEXT), PAPER)
     draw = ImageDraw.Draw(strip)
     draw.rectangle((_MARGIN - _GAP, 0, _MARGIN - _GAP + 4, height + round(1.5 * _TEXT)), colour)
     for column, (frame, pixels) in enumerate(zip(row, frames.pixels([frame.ref for frame in row]), strict=True)):
@@ -177,7 +178,7 @@ def _frame_strip(row: Sequence[_Frame], frames: FrameStore, cell: int, width: in
         strip.paste(
             picture.resize(frame.size, Image.Resampling.NEAREST if grows else Image.Resampling.LANCZOS), (left, 0)
         )
-        draw.rectangle((left - 1, -1, left + frame.size[0], frame.size[1]), outline=_LINE)
+        draw.rectangle((left - 1, -1, left + frame.size[0], frame.size[1]), outline=LINE)
         draw.text((left, height + _TEXT // 2), frame.caption, colour, _font(_TEXT))
     return strip
 

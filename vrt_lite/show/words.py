@@ -55,8 +55,11 @@ _EXCHANGED = ", clips exchanged"
 _CONFIDENCE = ("low", "medium", "high", "very high", "confirmed")
 _JOINERS = "\u200c\u200d"  # invisible, but Persian and emoji are not spelled without them
 _WIDE_SPACES = "\u00a0\u3000"  # not "printable" to Python
-STYLES = ("dim", "cyan", "magenta")
+STYLES: Final = ("dim", "cyan", "magenta")
 """By choice: tie, video 1, video 2. There is no blue, which is hard to read on most dark terminals."""
+SIDE_COLOURS: Final = ("#6b7078", "#0b7285", "#a61e6d")
+"""The same on paper, dark enough for it: in pictures and, as `app.css` has them, in reports."""
+PAPER, INK, FAINT, LINE = "#fbfaf8", "#1f2328", "#5b626c", "#dcd8d1"
 
 
 # Names
@@ -85,6 +88,11 @@ def name_clips(judgement: Judgement) -> tuple[str, str]:
     """Return the clips' file names, or their paths where both names are the same."""
     one, two = judgement.inputs
     return (one.name, two.name) if one.name != two.name else (one.path, two.path)
+
+
+def name_judge(judge: str, scope: str) -> str:
+    """Name a judge with what it sees."""
+    return ", ".join(filter(None, (judge, scope)))
 
 
 def name_round(order: int, number: int) -> str:
@@ -149,30 +157,11 @@ def count_frames(judgement: Judgement) -> int:
     return len({(f.video, f.index) for order in judgement.orders for r in order.rounds for f in r.frames})
 
 
-def describe_frame_sizes(conditions: Conditions) -> str:
-    """Return how many judgements were made with how many pixels a frame; empty if all can be compared.
+def list_warnings(conditions: Conditions) -> list[str]:
+    """List the warnings that the judgements have, with their number if not all have one, and whether they compare.
 
-    "12 judgements at 451584 pixels a frame, 4 at 112896: not comparable"
-    """
-    if conditions.comparable:
-        return ""
-    counts: Counter[tuple[int, int | None]] = Counter()
-    for of in conditions.made_with:
-        if of.max_pixels is not None:
-            counts[of.max_pixels, of.tool_max_pixels] += of.judgements
-    only_tool_differs = len({pixels for pixels, _ in counts}) == 1
-    parts = [
-        f"{count} at {pixels}{f' ({tool} a requested frame)' if only_tool_differs else ''}"
-        for (pixels, tool), count in counts.items()
-    ]
-    parts[0] = parts[0].replace(" at ", " judgements at ", 1) + " pixels a frame"
-    return ", ".join(parts) + ": not comparable"
-
-
-def describe_warnings(conditions: Conditions) -> list[str]:
-    """Return a warning of each kind that the judgements have; of some of them only, with their number.
-
-    Flags are left out: they stand beside their clips. What speaks of one pair's videos is counted.
+    Flags are left out: they stand beside their clips. What speaks of one pair's videos is counted. "12 judgements at
+    451584 pixels a frame, 4 at 112896: not comparable".
     """
     lines: list[str] = []
     for of in conditions.warnings:
@@ -181,6 +170,18 @@ def describe_warnings(conditions: Conditions) -> list[str]:
         elif of.kind != "flagged":
             some = f"in {of.judgements} judgement(s): " if of.judgements < conditions.judgements else ""
             lines.append(some + of.example)
+    if not conditions.comparable:
+        counts: Counter[tuple[int, int | None]] = Counter()
+        for of in conditions.made_with:
+            if of.max_pixels is not None:
+                counts[of.max_pixels, of.tool_max_pixels] += of.judgements
+        only_tool_differs = len({pixels for pixels, _ in counts}) == 1
+        sizes = [
+            f"{count} at {pixels}{f' ({tool} a requested frame)' if only_tool_differs else ''}"
+            for (pixels, tool), count in counts.items()
+        ]
+        sizes[0] = sizes[0].replace(" at ", " judgements at ", 1) + " pixels a frame"
+        lines.append(f"{', '.join(sizes)}: not comparable")
     return lines
 
 

@@ -5,7 +5,7 @@ import { add, all, count, draw, duration, fileName, h, makeField, makeTitle, mom
 import { put, quotePrompt, said, visible } from "./dom.js";
 import { drawMoments, makeChip, showPage, showPair } from "./pair.js";
 import { makeScreens, makeVideo, startPlayers } from "./players.js";
-import { ALIKE, MEASURED, showGroupWords, showLadder } from "./results.js";
+import { MEASURED, showGroupWords, showLadder } from "./results.js";
 
 const ENDS = { done: "Done", failed: "It failed", cancelled: "Cancelled" };
 const WORDS = { queued: "Waiting for the engine", running: "Beginning", paused: "Paused", ...ENDS };
@@ -171,7 +171,7 @@ function watchRanking(main, { job }, { folders }) {
   const title = makeTitle("Ranking");
   const last = h.p({ class: "quiet" });
   const board = h.div(h.p({ class: "quiet" }, "Nothing is judged yet."));
-  const leaders = h.section(h.h2("Leaderboard"), h.p({ class: "lead" }, `${MEASURED} ${ALIKE}`), board);
+  const leaders = h.section(h.h2("Leaderboard"), h.p({ class: "lead" }, MEASURED), board);
   put(main, title, controls.head, quotePrompt(job.request.prompt), controls.actions, last, leaders);
   follow(job.id, {
     state: controls.setState,

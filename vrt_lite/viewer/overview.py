@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vrt_lite.records.conditions import conditions_of
-from vrt_lite.show.words import count_of, describe_warnings
+from vrt_lite.show.words import count_of, list_warnings
 from vrt_lite.viewer.evaluation_view import prepare_evaluation
 from vrt_lite.viewer.ranking_view import prepare_ranking
 from vrt_lite.viewer.run_view import RunView
@@ -37,8 +37,7 @@ def _prepare_comparisons(view: RunView) -> dict[str, Any]:
         "title": title,
         "heading": title,
         "lead": "",
-        "sections": [],
         "lines": [line for line in lines if line],
-        "warnings": describe_warnings(conditions_of(view.run.results())),
+        "warnings": list_warnings(conditions_of(view.run.results())),
         "table": ("Comparisons", ("Video 1", "Video 2", "Better", "Probability"), table),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,12 @@ from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank_run import read_groups, read_rank_about
 from vrt_lite.records.pairs import JudgedPair
-from vrt_lite.show.leaderboard import describe_conclusion
-from vrt_lite.show.words import DIMENSION_NAMES, describe_frame_sizes, describe_warnings
+from vrt_lite.show.leaderboard import describe_conclusion, list_columns, list_notes
+from vrt_lite.show.words import DIMENSION_NAMES, list_warnings, name_judge
 from vrt_lite.viewer.run_view import RunView
 
-_CYCLES = 20
+_NOTES = 20
+"""Notes of a kind."""
 _GROUPS = 40
 _MATRIX_CLIPS = 30
 
@@ -32,7 +32,10 @@ def prepare_ranking(view: RunView) -> dict[str, Any]:
         [ladder] = ladders
         leader = ladder.clips[ladder.best[0]].name if ladder.best else ""
         title = f"{leader} {'is best' if len(ladder.best) == 1 else 'leads'}" if leader else "Nothing ranked yet"
-    judge = ", ".join(part for part in (about.model, about.scope) if part)
+    judge = name_judge(about.model, about.scope)
+    places = [
+        [ladder.group, *cells[:3]] for ladder in ladders for cells in zip(*list_columns(ladder).values(), strict=True)
+    ]
     return {
         "title": title,
         "leader": leader,
@@ -41,7 +44,7 @@ def prepare_ranking(view: RunView) -> dict[str, Any]:
         "group_count": len(ladders),
         "left_out": [{"path": str(out.path), "reason": out.reason} for out in about.left_out],
         "names": DIMENSION_NAMES,
-        "table": (title, ("Group", "Place", "Clip", "Strength"), [row for of in ladders for row in _list_places(of)]),
+        "table": (title, ("Group", "Place", "Clip", "Rating"), places),
     }
 
 
@@ -52,33 +55,13 @@ def describe_ladder(ladder: Ladder, *, most: int | None = None) -> dict[str, Any
         record["standings"] = record["standings"][:most]
         record["clips"] = {of["clip"]: record["clips"][of["clip"]] for of in record["standings"]}
     flags = {number: describe_flags(ladder.clips[number].flags) for number in ladder.flagged}
-    words = {"conclusion": describe_conclusion(ladder), "warnings": list_warnings(ladder), "flags": flags}
-    return {"ladder": record, "words": words | {"notes": list(_list_notes(ladder))}}
-
-
-def list_warnings(ladder: Ladder) -> list[str]:
-    """List what a reader of a ranking must know of its judgements."""
-    sizes = describe_frame_sizes(ladder.conditions)
-    return [*describe_warnings(ladder.conditions), *([f"{sizes}."] if sizes else [])]
-
-
-def _list_notes(ladder: Ladder) -> Iterator[str]:
-    """Yield what else is to know of a ladder."""
-    if first := ladder.first:
-        more = "more" if first.span[0] > 0 or first.span[1] < 0 else "no more"
-        odds = f"{first.strength:+.2f} log odds ({first.span[0]:+.2f} to {first.span[1]:+.2f})"
-        yield f"Being shown first is worth {odds}, {more} than chance explains."
-        differ, undecided = ladder.orders.differ[OVERALL], ladder.orders.undecided[OVERALL]
-        marked = f", marked * in the matrix; {undecided} of them are undecided" if differ else ""
-        yield f"The two orders disagree overall on {differ} of {ladder.orders.pairs} pairs judged in both{marked}."
-    else:
-        yield "The other order of a pair is its mirror."
-    names = [clip.name for clip in ladder.clips]
-    for cycle in ladder.cycles[:_CYCLES]:
-        yield f"Goes round: {' beats '.join(names[clip] for clip in (*cycle, cycle[0]))}."
-    if (more := len(ladder.cycles) - _CYCLES) > 0:
-        yield f"And {more} more go round."
-    yield from (f"Not ranked: {names[clip]}: {reason}" for clip, reason in ladder.unranked)
+    words = {
+        "conclusion": describe_conclusion(ladder),
+        "warnings": list_warnings(ladder.conditions),
+        "flags": flags,
+        "notes": list(list_notes(ladder, most=_NOTES)),
+    }
+    return {"ladder": record, "words": words}
 
 
 def _group_by_prompt(view: RunView) -> tuple[ClipGroup, ...]:
@@ -102,14 +85,6 @@ def _describe_counts(ladders: list[Ladder]) -> str:
     failed = sum(ladder.failures for ladder in ladders)
     words = f"{clips} clips · {pairs} of {possible} pairs · {sum(ladder.judgements for ladder in ladders)} judgements"
     return f"{words}, {failed} without a verdict" if failed else words
-
-
-def _list_places(ladder: Ladder) -> list[list[str]]:
-    rows: list[list[str]] = []
-    for standing in ladder.standings:
-        name, strength = ladder.clips[standing.clip].name, standing.ratings[OVERALL].strength
-        rows.append([ladder.group, str(standing.rank), name, f"{strength:+.2f}"])
-    return rows
 
 
 def _make_matrix(view: RunView, group: ClipGroup, ladder: Ladder) -> dict[str, Any]:

@@ -115,8 +115,8 @@ function showBoards(group, names, media, id) {
   return [choice, panels];
 }
 
-export const MEASURED = "Strength in log odds around the mean of all clips; bars are 95 % intervals.";
-export const ALIKE = "Clips that share a letter cannot be told apart.";
+export const MEASURED = "Strength in log odds around the mean of all clips; bars are 95 % intervals. "
+  + "Clips that share a letter cannot be told apart.";
 const SCORED = "Scores of the judge, which judges each clip by itself; how far chance moves them was not measured.";
 
 /** What is said of a group above its ladder; a job at work shows it too. */
@@ -124,18 +124,18 @@ export function showGroupWords({ words }) {
   return [listWarnings(words.warnings), words.conclusion && h.p({ class: "lead" }, said(words.conclusion))];
 }
 
+const listLines = (lines, kind = "listed") => h.ul({ class: kind }, lines.map((line) => h.li(said(capitalize(line)))));
+
 function showGroup(group, at, { names, alone, media }) {
   const { ladder } = group;
-  const letters = new Set(ladder.standings.map((standing) => standing.together.join()));
-  const shared = letters.size < ladder.standings.length ? ` ${ALIKE}` : "";
   return h.section(
     !alone && h.h2(h.bdi(ladder.group || `Group ${at + 1}`)),
     quotePrompt(ladder.prompt),
     showGroupWords(group),
     h[alone ? "h2" : "h3"]("The ladder"),
-    h.p({ class: "lead" }, ladder.shown_first ? MEASURED + shared : SCORED),
+    h.p({ class: "lead" }, ladder.shown_first ? MEASURED : SCORED),
     showBoards(group, names, media, `group${at}`),
-    h.section(h.h3("To know"), h.ul({ class: "listed" }, group.words.notes.map((line) => h.li(said(line))))),
+    h.section(h.h3("To know"), listLines(group.words.notes)),
   );
 }
 
@@ -155,24 +155,20 @@ export function showRanking({ title, leader, lines, groups, left_out: leftOut, n
   ];
 }
 
-/** A table of words whose first column names its rows. */
-function showTable({ caption, head, rows, stacks }) {
+/** A table of words whose first heading names it, and whose first column names its rows. */
+function showTable({ head, rows, stacks }) {
   const kind = stacks ? null : "number";
-  const showCells = (cells) => cells.map((cell) => h.td({ class: kind }, h.bdi(cell)));
-  const lines = rows.map(([name, ...cells]) => h.tr(rowHead(h.bdi(name)), showCells(cells)));
-  const [first, ...rest] = head;
-  const headings = stacks ? head : [first, ...numbers(...rest)];
-  const table = makeTable(stacks ? "figures stacks" : "figures", caption, headings, lines);
-  return stacks ? table : makeScroll(caption, table);
+  const showCells = (cells) => cells.map((cell) => h.td({ class: kind }, h.bdi(capitalize(cell))));
+  const lines = rows.map(([name, ...cells]) => h.tr(rowHead(h.bdi(capitalize(name))), showCells(cells)));
+  const [first, ...rest] = head.map(capitalize);
+  const headings = stacks ? [first, ...rest] : [first, ...numbers(...rest)];
+  const table = makeTable(stacks ? "figures stacks" : "figures", first, headings, lines);
+  return stacks ? table : makeScroll(first, table);
 }
 
-function showSection({ title, tables = [], lines = [], notes = [], folds = [], charts = [], confusion }) {
-  const items = notes.map(([name, text]) => h.li(name && [h.b(name), ": "], said(text)));
-  const listRows = (rows) => h.ul({ class: "listed" }, rows.map((row) => h.li(said(row))));
-  const folded = folds.map(([name, rows]) => h.details(h.summary(name), listRows(rows)));
-  const list = items.length > 0 && h.ul({ class: "quiet" }, items);
-  const plots = [charts.map(showChart), confusion && showConfusion(confusion)];
-  return h.section(h.h2(title), tables.map(showTable), lines.map((line) => h.p(said(line))), list, folded, plots);
+function showSection({ title, tables, lines, notes }) {
+  const told = lines.map((line) => h.p(said(capitalize(line))));
+  return h.section(h.h2(title), tables.map(showTable), told, notes.length > 0 && listLines(notes, "quiet"));
 }
 
 function showChart({ title, subtitle, rows }) {
@@ -204,8 +200,12 @@ function showConfusion({ title, subtitle, counts }) {
 }
 
 /** The overview of an evaluation, or of comparisons. */
-export function showEvaluation({ heading, lines, lead, warnings, sections }) {
+export function showEvaluation({ heading, lines, lead, warnings, sections = [], plots, left_out: rows = [] }) {
   const facts = h.p({ class: "how" }, lines.map((line, at) => [at ? " · " : "", h.bdi(line)]));
   const known = [lead && h.p({ class: "lead" }, said(lead)), listWarnings(warnings)];
-  return [h.header(makeTitle(heading), facts), known, sections.map(showSection)];
+  const charts = plots && [plots.charts.map(showChart), plots.confusion && showConfusion(plots.confusion)];
+  const title = `Rows of the table that are no pair to judge (${rows.length})`;
+  const leftOut = rows.length > 0 && h.details(h.summary(title), listLines(rows));
+  const rest = [charts && h.section(h.h2("Plots"), charts), leftOut];
+  return [h.header(makeTitle(heading), facts), known, sections.map(showSection), rest];
 }

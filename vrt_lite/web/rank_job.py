@@ -17,9 +17,9 @@ from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank import RankProgress, rank_clips
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.show.run_words import describe_judgement
-from vrt_lite.show.words import write_headline
+from vrt_lite.show.words import list_warnings, write_headline
 from vrt_lite.viewer.pair_view import place_served
-from vrt_lite.viewer.ranking_view import describe_ladder, list_warnings
+from vrt_lite.viewer.ranking_view import describe_ladder
 from vrt_lite.web.job_context import JobContext, JobJudge
 from vrt_lite.web.pair_watcher import PairWatcher
 from vrt_lite.web.request_bodies import RankBody, RewardsBody, read_body
@@ -149,5 +149,5 @@ def reward_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
             }
         )
     told = {"run": run, "judgements": ladder.judgements, "found": ranking.found}
-    known = {"judge": ranking.judge, "scope": ranking.scope, "warnings": list_warnings(ladder)}
+    known = {"judge": ranking.judge, "scope": ranking.scope, "warnings": list_warnings(ladder.conditions)}
     return {"rewards": rewards, **known, **told}
