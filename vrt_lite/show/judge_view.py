@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from typing import Any, Final, Self, TextIO
 
@@ -20,25 +19,20 @@ from vrt_lite.interfaces import (
     Working,
     Wrote,
 )
+from vrt_lite.protocol.tags import PartReader
 from vrt_lite.show.progress import Screen, Status
-from vrt_lite.show.words import capitalize_first, describe_event, format_range, format_time, name_frames, name_round
+from vrt_lite.show.words import describe_event, format_range, format_time, name_frames, name_round
 
 _ROWS: Final = 12
 _HEADINGS: Final = {
     "snapshot": "Snapshot",
     "think": "Reasoning",
-    "recommend answer": "Recommends",
-    "recommended answer": "Recommends",
+    "recommend": "Recommends",
     "answer": "Answers",
-    "final answer": "Final answer",
-    "tool call": "Asks for frames",
+    "final": "Final answer",
+    "call": "Asks for frames",
 }
-"""By tag: its heading. Any other tag is text."""
-# The repeats are bounded, as the parser's are. An unfinished tag waits until it is known to be one.
-_TAG: Final = re.compile(
-    rf"<[ \t\n]{{0,4}}(/?)[ \t\n]{{0,4}}({'|'.join(_HEADINGS).replace(' ', '[ _]')})[ \t\n]{{0,4}}>", re.IGNORECASE
-)
-_UNFINISHED_TAG: Final = re.compile(r"<[^<>]{0,32}\Z")
+"""By kind of part; what is outside of all tags has none."""
 _EXCHANGED: Final = "Shown the other way round: what the judge now calls Video 1 is video 2."
 
 
@@ -51,7 +45,8 @@ class JudgeView:
     def __init__(self, stream: TextIO | None = None, *, verbose: bool = False, **of_screen: Any) -> None:
         self._screen = Screen(stream, rows=None if verbose else _ROWS, **of_screen)
         self._tells_text = verbose or self._screen.is_live
-        self._text = self._working = self._predicted = ""
+        self._reader = PartReader()
+        self._kind = self._text = self._working = self._predicted = ""
         self._start = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -59,7 +54,7 @@ class JudgeView:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._tell_text(end=True)
+        self._tell_lines(end=True)
         self._screen.__exit__(*exc)
 
     def observe(self, event: Event) -> None:
@@ -75,26 +70,22 @@ class JudgeView:
             case Working(what):
                 now, self._working = what != self._working, what
             case RoundBegan(order, number, frames):
-                self._tell(f"{name_round(order, number)}: {name_frames(order, frames, '; ')}", "bold")
+                self._reader, self._kind = PartReader(), ""
+                self._screen.step(f"{name_round(order, number)}: {name_frames(order, frames, '; ')}", "bold")
                 if order and number == 1 and self._tells_text:
                     self._screen.step(f"  {_EXCHANGED}", "yellow")
             case Encoding(done, total) | Prefill(done, total):
                 now = done == 0
             case Wrote(text) if self._tells_text:
-                self._text += text
-                if "\n" in text or ">" in text:
-                    self._tell_text()
-                self._screen.draft(f"  {_UNFINISHED_TAG.sub('', self._text)}")
+                for kind, part in self._reader.read(text):
+                    self._tell_part(kind, part)
             case RoundEnded(order, number):
-                self._tell_text(end=True)
-                self._tell(f"{name_round(order, number)}: {describe_event(event)}")
+                self._tell_lines(end=True)
+                self._screen.step(f"{name_round(order, number)}: {describe_event(event)}")
             case _:
                 pass
         if (words := describe_event(event)) and not isinstance(event, RoundEnded):
             self._screen.show(Status(words, done, total, self._describe_time), now=now)
-
-    def _tell(self, line: str, style: str = "dim") -> None:
-        self._screen.step(capitalize_first(line) if self._screen.is_live else line, style)
 
     def _describe_time(self) -> str:
         seconds = time.monotonic() - self._start
@@ -102,20 +93,22 @@ class JudgeView:
             return ""
         return format_time(seconds) + (f" of {self._predicted}" if self._predicted else "")
 
-    def _tell_text(self, *, end: bool = False) -> None:
-        """Tell the lines of the judge's text that are complete, under headings in the place of tags; keep the rest."""
-        ends = [self._text.rfind("\n") + 1, *(tag.end() for tag in _TAG.finditer(self._text))]
-        cut = len(self._text) if end else max(ends)
-        complete, self._text = self._text[:cut].expandtabs(4), self._text[cut:]
-        for line in map(str.strip, _TAG.sub(_name_tag, complete).split("\n")):
-            if line:
-                heading = line in _HEADINGS.values()
-                self._screen.step(line if heading else f"  {line}", "bold" if heading else "dim")
-        self._screen.draft("")
+    def _tell_part(self, kind: str, part: str) -> None:
+        """Tell what the judge wrote: complete lines under a heading for each part, the rest as a draft."""
+        if kind != self._kind:
+            self._tell_lines(end=True)
+            self._kind = kind
+            if kind:
+                self._screen.step(_HEADINGS[kind], "bold")
+        self._text += part
+        self._tell_lines()
 
-
-def _name_tag(tag: re.Match[str]) -> str:
-    return "\n" if tag[1] else f"\n{_HEADINGS[tag[2].lower().replace('_', ' ')]}\n"
+    def _tell_lines(self, *, end: bool = False) -> None:
+        *lines, self._text = f"{self._text}\n".split("\n") if end else self._text.split("\n")
+        for line in lines:
+            if line.strip():
+                self._screen.step(f"  {line.expandtabs(4).strip()}")
+        self._screen.draft(f"  {self._text}")
 
 
 class OrderSorter:
@@ -135,8 +128,6 @@ class OrderSorter:
                 held, self._held = self._held, None
                 for each in held or ():
                     self._show(each)
-            case OrderEnded():
-                pass
             case RoundBegan(order=1) | RoundEnded(order=1) | Wrote(order=1) if self._held is not None:
                 self._held.append(event)
             case _:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
-from vrt_lite.show.words import console_on, format_time, percent, safe
+from vrt_lite.show.words import console_on, format_time, glyphs_for, percent, safe
+from vrt_lite.show.wrapping import wrap_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -50,7 +51,7 @@ class Screen:
         *,
         quiet: bool = False,
         live: bool = True,
-        rows: int | None = 1,
+        rows: int | None = 2,
         console: Console | None = None,
     ) -> None:
         to: TextIO | None = stream or sys.stderr  # None: it was closed when this process started
@@ -59,7 +60,6 @@ class Screen:
         self._lock = threading.Lock()
         self._status = Status("opening the clips")
         self._rows: deque[tuple[str, str]] = deque(maxlen=rows)
-        self._stays = rows is None
         self._board: Callable[[Console, int], RenderableType] | None = None
         self._draft = ""
         self._due = time.monotonic() + LINE_EVERY_SECONDS
@@ -70,9 +70,7 @@ class Screen:
             from rich.live import Live
             from rich.spinner import Spinner
 
-            options = self.console.options
-            plain = options.ascii_only or options.legacy_windows
-            self._spinner = Spinner("line" if plain else "dots")
+            self._spinner = Spinner(glyphs_for(self.console.options).spinner)
             self._live = Live(
                 get_renderable=self._render,
                 console=self.console,
@@ -98,12 +96,7 @@ class Screen:
     def say(self, line: str, style: str = "") -> None:
         """Print a line that stays. If nobody reads it, it is dropped: the verdict must not be lost."""
         if self.console:
-            from rich.padding import Padding
-            from rich.text import Text
-
-            indent = len(line) - len(line.lstrip())
-            shown = Text(safe(line.lstrip(), encoding=self.console.encoding), style)
-            self.console.print(Padding(shown, (0, 0, 0, indent)), width=min(self.console.width, _WIDEST))
+            self.console.print(self._fold(self.console, line, style))
         elif self._stream:
             self._due = time.monotonic() + LINE_EVERY_SECONDS
             with contextlib.suppress(OSError, ValueError):
@@ -112,7 +105,7 @@ class Screen:
 
     def step(self, line: str, style: str = "dim") -> None:
         """Tell what has happened."""
-        if not self.console or self._stays:
+        if not self.console or self._rows.maxlen is None:
             self.say(line, style)
         else:
             with self._lock:
@@ -137,44 +130,40 @@ class Screen:
 
     def _render(self) -> RenderableType:
         from rich.console import Group
-        from rich.text import Text
 
         assert self.console
         with self._lock:
-            rows, draft, status, board = list(self._rows), self._draft, self._status, self._board
+            rows, status, board = [*self._rows, (self._draft, "dim")], self._status, self._board
         width, height = self.console.size
-        most = self._rows.maxlen or 0
-        folded: list[Text] = []
-        for line, style in [*rows, (draft, "dim")] if most else ():
-            indent = len(line) - len(line.lstrip())
-            shown = Text(safe(line.strip(), encoding=self.console.encoding), style)
-            room = max(min(width, _WIDEST) - indent, 1)
-            if most == 1:
-                shown.truncate(room)
-            folded += [Text(" " * indent).append_text(part) for part in shown.wrap(self.console, room) if part]
-        shown_rows = folded[-min(most, max(height - 2, 1)) :]
+        texts = [self._fold(self.console, line, style) for line, style in rows if line.strip()]
+        lines = [line for text in texts for line in text.wrap(self.console, width)]
         above = [board(self.console, max(height - 5, 1))] if board else []
-        return Group(*above, *shown_rows, self._status_row(status, width))
+        most = min(self._rows.maxlen or height, max(height - 2, 1))
+        return Group(*above, *lines[-most:], self._draw_status(status, width))
 
-    def _status_row(self, status: Status, width: int) -> Table:
-        """Make a row of at most `width` cells: a spinner, what is done, a bar if there is a total, and the time.
+    def _fold(self, console: Console, line: str, style: str) -> Text:
+        from rich.text import Text
+
+        width = min(console.width, _WIDEST)
+        return Text("\n".join(wrap_line(safe(line, encoding=console.encoding), width, indent=0)), style)
+
+    def _draw_status(self, status: Status, width: int) -> Table:
+        """Draw a row of at most `width` cells: a spinner, what is done, a bar if there is a total, and the time.
 
         On a narrow terminal the bar goes first, then the end of the words.
         """
-        from rich.cells import cell_len
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
         assert self.console
-        words, clock = safe(status.words, encoding=self.console.encoding), status.clock()
-        room = min(width - cell_len(words) - cell_len(clock) - 4, _WIDEST_BAR)
-        drawn = status.total and room > 3
-        bar = [ProgressBar(status.total, status.done, width=room, complete_style="cyan")] if drawn else []
-        shown = Text(words, no_wrap=True, overflow="crop")
-        shown.truncate(max(width - cell_len(clock) - 3, 1))
+        words = Text(safe(status.words, encoding=self.console.encoding), no_wrap=True, overflow="crop")
+        clock = Text(status.clock(), "dim", no_wrap=True, overflow="crop")
+        room = min(width - words.cell_len - clock.cell_len - 4, _WIDEST_BAR)
+        words.truncate(max(width - clock.cell_len - 3, 1))
+        bar = ProgressBar(status.total, status.done, width=room, complete_style="cyan")
         row = Table.grid(padding=(0, 1))
-        row.add_row(self._spinner, shown, *bar, Text(clock, "dim", no_wrap=True, overflow="crop"))
+        row.add_row(self._spinner, words, *([bar] if status.total and room > 3 else []), clock)
         return row
 
 

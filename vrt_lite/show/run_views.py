@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final, Self
 from vrt_lite.interfaces import Event, Loading, TimeRange, Waiting
 from vrt_lite.show.leaderboard import draw_board, name_first
 from vrt_lite.show.progress import Screen, Status
-from vrt_lite.show.run_words import LONG_SECONDS, describe_judgement, describe_prediction
-from vrt_lite.show.words import count_of, describe_event, format_time
+from vrt_lite.show.words import count_of, describe_event, format_range, format_time, write_headline
 
 if TYPE_CHECKING:
     from vrt_lite.ranking.clip_groups import ClipGroup
     from vrt_lite.ranking.rank import RankProgress
 
+_LONG_SECONDS: Final = 60.0
+"""What takes as long is said before it begins, and less of it is suggested."""
 _RATED_EVERY_SECONDS: Final = 0.4
 _LINE_EVERY_SHARE: Final = 0.05
 _JUDGEMENTS_OF_A_CLIP: Final = 3
@@ -33,7 +34,7 @@ class _RunView:
         self._screen, self._total = screen, total
         self._figures = ""
         self._end: float | None = None
-        self._show("reading the clips", now=False)
+        self._show("reading the clips")
 
     def __enter__(self) -> Self:
         self._screen.__enter__()
@@ -47,16 +48,21 @@ class _RunView:
         if stage := describe_event(event):
             self._show(stage, now=isinstance(event, Loading | Waiting))
 
-    def _begin(self, words: str, total: int, predicted: TimeRange | None) -> None:
-        """Say what the run will be. On a terminal the bar tells it, unless it takes long."""
-        self._total = total
-        self._plan(predicted and predicted.middle)
-        if words and (not self._screen.is_live or (self._end and predicted and predicted.middle >= LONG_SECONDS)):
+    def _begin(self, words: str, judgements: int, predicted: TimeRange | None, budget: int) -> None:
+        """Say how long so many judgements will take, and what a budget takes if that is long.
+
+        A terminal is told only what takes long: its bar tells the rest.
+        """
+        is_long = predicted is not None and predicted.middle >= _LONG_SECONDS
+        self._end = time.monotonic() + predicted.middle if predicted else None
+        if predicted and judgements:
+            each = predicted.times(1 / judgements)
+            words += f"; {format_range(each)} each here, {format_range(predicted)} in all"
+            if is_long and 0 < budget <= judgements / 2:
+                words += f" (--budget {budget}: {format_range(each.times(budget))})"
+        if words and (is_long or not self._screen.is_live):
             self._screen.say(words)
         self._show()
-
-    def _plan(self, seconds_left: float | None) -> None:
-        self._end = None if seconds_left is None else time.monotonic() + seconds_left
 
     def _show(self, stage: str = "", *, now: bool = False) -> None:
         counts = f"{self.done} of {self._total}" if self._total else ""
@@ -67,6 +73,9 @@ class _RunView:
         left = (self._end or 0.0) - time.monotonic()
         return f"{format_time(left)} left" if left > 0 else ""
 
+    def _plan(self, seconds_left: float | None) -> None:
+        self._end = None if seconds_left is None else time.monotonic() + seconds_left
+
 
 class RankingView(_RunView):
     """Shows a ranking at work: its leaderboard on a terminal, a line for each judgement elsewhere."""
@@ -76,11 +85,10 @@ class RankingView(_RunView):
 
     def begins(self, groups: Sequence[ClipGroup], done: int, most: int, predicted: TimeRange | None) -> None:
         """Show how many judgements there will be, how long they will take, and what is known already."""
-        self._groups, self.done = groups, done
+        self._groups, self.done, self._total = groups, done, most
         clips = sum(len(group.clips) for group in groups)
         words = f"{clips} clips, at most {count_of(most, 'judgement')}, {done} of them made before"
-        budget = round(_JUDGEMENTS_OF_A_CLIP * clips, -1)
-        self._begin(words + describe_prediction(predicted, most - done, budget), most, predicted)
+        self._begin(words, most - done, predicted, round(_JUDGEMENTS_OF_A_CLIP * clips, -1))
         self._rate(groups[0])
 
     def judged(self, progress: RankProgress) -> None:
@@ -122,16 +130,13 @@ class FolderView(RankingView):
         later = sorted(path.name for path in waiting if path not in self._waiting)
         parts = (("new", came), ("gone", went), ("waiting for", later))
         news = [f"{what}: {name_first(which)}" for what, which in parts if which]
-        self._names, self._waiting, self._groups, self.done = names, dict(waiting), (group,), done
+        self._names, self._waiting, self._groups = names, dict(waiting), (group,)
+        self.done, self._total, self._due = done, most, 0.0
         self._figures = f"waiting for {name_first([path.name for path in waiting]) or 'new clips'}"
         if news:
             self._screen.step("; ".join([count_of(len(names), "clip"), *news]))
-        self._begin("", most, None)
-        self._due = 0.0
-        if len(names) > 1:
-            self._rate(group)
-        else:
-            self._screen.show_board(None)
+        self._begin("", 0, None, 0)
+        self._rate(group)
 
     def judged(self, progress: RankProgress) -> None:
         """Show the result of a pair; after the last one the leaderboard stays as it is for long."""
@@ -155,9 +160,8 @@ class EvaluationView(_RunView):
 
     def begins(self, judgements: int, predicted: TimeRange | None) -> None:
         """Say how long so many judgements will take, if that is known."""
-        budget = max(round(judgements // 10, -1), _LEAST_BUDGET)
-        words = describe_prediction(predicted, judgements, budget)
-        self._begin(words and f"{count_of(judgements, 'judgement')}{words}", self._total, predicted)
+        words = count_of(judgements, "judgement") if predicted and judgements else ""
+        self._begin(words, judgements, predicted, max(round(judgements // 10, -1), _LEAST_BUDGET))
 
     def count(self, label: int | None, verdict: int | None, *, seconds_left: float | None) -> None:
         """Count a pair. `label` and `verdict` are the overall ones, None where there is none."""
@@ -173,3 +177,15 @@ class EvaluationView(_RunView):
         now = self.done - self._printed >= _LINE_EVERY_SHARE * self._total or self.done == self._total
         self._printed = self.done if now else self._printed
         self._show(now=now)
+
+
+def describe_judgement(groups: Sequence[ClipGroup], progress: RankProgress) -> str:
+    """Describe one judgement of a ranking in a line, by the clips' names."""
+    number, i, j = progress.label
+    one, two = (groups[number].clips[clip].name for clip in (i, j))
+    verdict, scores = progress.result.verdict, progress.result.scores
+    words = write_headline(verdict, (one, two)) if verdict else f"no verdict ({progress.result.error})"
+    if i == j:
+        told = ", ".join(f"{name} {score.value:.3g}" for name, score in scores[0].items()) if scores else words
+        return f"{one}: {told}"
+    return f"{one} and {two}: {words}"

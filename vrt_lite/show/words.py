@@ -267,10 +267,11 @@ class Glyphs:
     dot: str
     rule: str
     ellipsis: str
+    spinner: str
 
 
-_UNICODE = Glyphs("━█▒", "█", "·", "─", "…")
-_ASCII = Glyphs("-12", "#", "-", "-", "...")
+_UNICODE = Glyphs("━█▒", "█", "·", "─", "…", "dots")
+_ASCII = Glyphs("-12", "#", "-", "-", "...", "line")
 
 
 def glyphs_for(options: ConsoleOptions) -> Glyphs:

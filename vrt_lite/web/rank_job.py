@@ -16,7 +16,7 @@ from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank import RankProgress, rank_clips
 from vrt_lite.ranking.rank_run import Effort
-from vrt_lite.show.run_words import describe_judgement
+from vrt_lite.show.run_views import describe_judgement
 from vrt_lite.show.words import list_warnings, write_headline
 from vrt_lite.viewer.pair_view import place_served
 from vrt_lite.viewer.ranking_view import describe_ladder
