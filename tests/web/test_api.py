@@ -25,7 +25,7 @@ from vrt_lite.evaluation.sets import locate_set, read_set
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
-from vrt_lite.web.engine_queue import MOST_WAITING
+from vrt_lite.web.job_queue import MOST_WAITING
 
 _WORK = ("timings", "counters")
 

@@ -21,14 +21,12 @@ from web.conftest import CIRCLE, EXAMPLES, STAR, Served
 
 from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
-from vrt_lite.runs.store import Store
 from vrt_lite.web.application import build_application
-from vrt_lite.web.clip_store import ClipStore
-from vrt_lite.web.engine_queue import MOST_WAITING, EngineQueue
-from vrt_lite.web.job_context import JobContext, JudgeChoice
+from vrt_lite.web.job_context import JudgeChoice
 from vrt_lite.web.job_files import JobFiles
-from vrt_lite.web.request_bodies import CompareBody
-from vrt_lite.web.served_job import ServedJob, StoppedError
+from vrt_lite.web.job_queue import MOST_WAITING, JobQueue
+from vrt_lite.web.request_bodies import CompareBody, PullBody
+from vrt_lite.web.served_job import ServedJob
 from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.upload_folder import UploadFolder
 
@@ -152,10 +150,10 @@ def test_pulls_that_failed_are_forgotten_at_last(tmp_path: Path) -> None:
     def fail(job: ServedJob) -> dict[str, Any]:
         raise OSError("no network")
 
-    queue = EngineQueue(fail, JobFiles(tmp_path))
+    queue = JobQueue(fail, JobFiles(tmp_path))
     try:
         for _ in range(100):
-            job = ServedJob("pull", {"model": "any"})
+            job = ServedJob(PullBody(model="any"))
             queue.run_apart(job)
             end = time.monotonic() + 10
             while not job.ended:
@@ -186,42 +184,30 @@ def test_many_pictures_are_not_flushed_one_by_one(tmp_path: Path, monkeypatch: p
     assert len(flushed) <= (1 if hasattr(os, "sync") else 50)
 
 
-class SlowlyOpening(JobContext):
-    """A context whose judge takes its time to open."""
+def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, may_open = threading.Event(), threading.Event()
 
-    def __init__(self, store: Store, clips: ClipStore) -> None:
-        super().__init__(store, clips, JudgeChoice())
-        self.opening, self.may_open = threading.Event(), threading.Event()
+    def open_slowly(*_: Any, **__: Any) -> Any:
+        opening.set()
+        assert may_open.wait(20)
+        raise VideoError("x", "no judge")
 
-    def _open(self, wanted: Any) -> Any:
-        self.opening.set()
-        assert self.may_open.wait(20)
-        return super()._open(wanted)
-
-
-def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(tmp_path: Path) -> None:
-    body = CompareBody(STAR, CIRCLE)
-    with Store(tmp_path / "runs.sqlite") as store:
-        context = SlowlyOpening(store, ClipStore([EXAMPLES], tmp_path / "uploads"))
-
-        def lend(job: ServedJob) -> None:
-            with context.lend_judge(job, body):
-                pass
-
-        first, second = (ServedJob("compare", {}) for _ in range(2))
-        with ThreadPoolExecutor(2) as pool:
-            opened = pool.submit(lend, first)
-            assert context.opening.wait(10)
-            waiting = pool.submit(lend, second)
-            time.sleep(0.3)
-            second.ask_to_stop("cancelled")
-            try:
-                assert isinstance(waiting.exception(timeout=5), StoppedError)
-                assert not opened.done()
-            finally:
-                context.may_open.set()
-            opened.result()
-        context.close()
+    monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path))
+    monkeypatch.setattr("vrt_lite.web.job_context.Judge", open_slowly)
+    state = ServerState(store=None, folders=(EXAMPLES,), choice=JudgeChoice(jobs=2))
+    try:
+        first, second = (ServedJob(CompareBody(a=STAR, b=CIRCLE)) for _ in range(2))
+        state.queue.add(first, keep=False)
+        assert opening.wait(10)
+        state.queue.add(second, keep=False)
+        time.sleep(0.3)
+        state.queue.stop(second, "cancelled")
+        assert (first.state, second.state) == ("running", "cancelled")
+    finally:
+        may_open.set()
+        state.close()
 
 
 def test_a_file_that_ends_the_decoder_ends_no_server(large_clip: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served
 
 from vrt_lite.web.job_files import JobFiles
+from vrt_lite.web.request_bodies import CompareBody
 from vrt_lite.web.served_job import ServedJob
 
 DEAD = {"token": "t", "pid": 2**22 - 1, "born": 1.0}
@@ -84,5 +85,5 @@ def test_damaged_files_of_jobs_do_no_harm(servers: Callable[..., Served], tmp_pa
 def test_a_pipe_among_the_jobs_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / f"{'a' * 16}.json")
     files = JobFiles(tmp_path)
-    files.keep(ServedJob("compare", {"a": STAR, "b": CIRCLE}))
+    files.keep(ServedJob(CompareBody(a=STAR, b=CIRCLE)))
     assert files.take_over() == []

@@ -18,7 +18,7 @@ from vrt_lite.web.clip_store import name_clip
 from vrt_lite.web.endpoints import Endpoint, JsonAnswer
 from vrt_lite.web.event_stream import CONTENT_TYPE, HEADERS, follow_own, wait_for_end, write_events
 from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody, read_body
-from vrt_lite.web.served_job import JobKind, ServedJob, ToldJob
+from vrt_lite.web.served_job import ServedJob, ToldJob
 from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.uploading import FORM
 
@@ -36,7 +36,7 @@ async def compare(state: ServerState, request: Request) -> Response:
             body = read_body(_read_form(fields) | clips, CompareBody)
         else:
             body = read_body(await state.body_reader.read_json(request), CompareBody)
-        job = await _begin(state, "compare", body, (body.a, body.b))
+        job = await _begin(state, body, (body.a, body.b))
     except BaseException:
         state.clip_store.uploads.give_back(uploads)
         raise
@@ -55,12 +55,12 @@ async def compare(state: ServerState, request: Request) -> Response:
 
 async def rank(state: ServerState, request: Request, body: RankBody) -> Response:
     """Rank clips, or the videos of a folder. The answer is a job, unless `wait` is set."""
-    return await _answer(state, request, await _begin(state, "rank", body, body.clips), wait=body.wait)
+    return await _answer(state, request, await _begin(state, body, body.clips), wait=body.wait)
 
 
 async def rewards(state: ServerState, request: Request, body: RewardsBody) -> Response:
     """Give each clip of a prompt a scalar, in log odds."""
-    return await _answer(state, request, await _begin(state, "rewards", body, body.clips), wait=body.wait)
+    return await _answer(state, request, await _begin(state, body, body.clips), wait=body.wait)
 
 
 async def upload(state: ServerState, request: Request) -> Response:
@@ -97,7 +97,7 @@ def pull(state: ServerState, body: PullBody) -> Response:
     known = sorted(set(recipes()) - set(bundled_names()))
     if body.model not in known:
         raise UsageError(f"{body.model[:80]!r} is no model that can be pulled by name. Those are: {', '.join(known)}.")
-    job = ServedJob("pull", msgspec.to_builtins(body))
+    job = ServedJob(body)
     state.queue.run_apart(job)
     return _answer_job(job)
 
@@ -157,12 +157,12 @@ ENDPOINTS = (
 )
 
 
-async def _begin(state: ServerState, kind: JobKind, body: _Asked, clips: Sequence[str]) -> ServedJob:
+async def _begin(state: ServerState, body: _Asked, clips: Sequence[str]) -> ServedJob:
     """Check what is asked for, and put it in the queue."""
-    job = ServedJob(kind, msgspec.to_builtins(body))
+    job = ServedJob(body)
 
     def begin() -> None:
-        find = state.clip_store.find_all if kind == "rank" else state.clip_store.find
+        find = state.clip_store.find_all if job.kind == "rank" else state.clip_store.find
         for clip in dict.fromkeys(clips):
             find(clip)
         state.context.check_model(body.model)

@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from vrt_lite.web.engine_queue import EngineQueue
+from vrt_lite.web.job_queue import JobQueue
 from vrt_lite.web.served_job import ServedJob
 
 _HEARTBEAT_SECONDS = 10.0
@@ -62,7 +62,7 @@ async def write_events(job: ServedJob, *, after: int = 0) -> AsyncIterator[str]:
         end_listening()
 
 
-async def follow_own(job: ServedJob, request: Request, queue: EngineQueue) -> AsyncIterator[str]:
+async def follow_own(job: ServedJob, request: Request, queue: JobQueue) -> AsyncIterator[str]:
     """Yield the events of a job that a request has begun; the job is cancelled if the client goes away."""
     try:
         looked = time.monotonic()

@@ -15,10 +15,10 @@ import msgspec
 from vrt_lite.disk import locked, write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.runs.database import Owner, is_alive, new_owner
-from vrt_lite.web.request_bodies import MOST_BODY_BYTES, CompareBody, RankBody, RewardsBody, read_body
-from vrt_lite.web.served_job import ServedJob
+from vrt_lite.web.request_bodies import MOST_BODY_BYTES, read_body
+from vrt_lite.web.served_job import KINDS, ServedJob
 
-_BODIES = {"compare": CompareBody, "rank": RankBody, "rewards": RewardsBody}
+_BODIES = {kind: body for body, kind in KINDS.items()}
 _ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -38,13 +38,13 @@ class JobFiles:
 
     def keep(self, job: ServedJob) -> None:
         """Write a job's file: it is on the disk on return. Raises OSError."""
-        about = {"id": job.id, "kind": job.kind, "request": job.request, "owner": asdict(self._owner)}
-        write_file(self._path(job.id), json.dumps(about).encode())
+        about = {"kind": job.kind, "request": job.request, "owner": asdict(self._owner)}
+        write_file(self._path(job), json.dumps(about).encode())
 
     def forget(self, job: ServedJob) -> None:
         """Remove a job's file, if there is one."""
         with contextlib.suppress(OSError):
-            self._path(job.id).unlink(missing_ok=True)
+            self._path(job).unlink(missing_ok=True)
 
     def take_over(self) -> list[ServedJob]:
         """Return the jobs that servers have left which do not run any more; they are ours now, and paused.
@@ -60,14 +60,10 @@ class JobFiles:
                 if not _ID.fullmatch(path.stem) or not path.is_file() or path.stat().st_size > 2 * MOST_BODY_BYTES:
                     continue
                 about = msgspec.json.decode(path.read_bytes(), type=_KeptJob)
-                if is_alive(about.owner):
-                    continue
-                job = ServedJob(
-                    about.kind, msgspec.to_builtins(read_body(about.request, _BODIES[about.kind])), id=path.stem
-                )
-                job.set_state("paused")
-                self.keep(job)
-                yield job
+                if not is_alive(about.owner):
+                    job = ServedJob(read_body(about.request, _BODIES[about.kind]), id=path.stem, state="paused")
+                    self.keep(job)
+                    yield job
 
-    def _path(self, id: str) -> Path:  # noqa: A002
-        return self._folder / f"{id}.json"
+    def _path(self, job: ServedJob) -> Path:
+        return self._folder / f"{job.id}.json"

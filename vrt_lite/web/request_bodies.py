@@ -31,19 +31,25 @@ class JudgeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
 
 
-class CompareBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class JudgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is asked of a judge. Without `wait` the answer is the job."""
+
+    model: str | None = None
+    both_orders: bool = True
+    options: JudgeOptions = JudgeOptions()
+    wait: bool = True
+
+
+class CompareBody(JudgeBody, frozen=True, kw_only=True):
     """Compare two clips. Without `wait` the answer is the job."""
 
     a: ClipName
     b: ClipName
     prompt: Prompt = ""
-    model: str | None = None
     both_orders: bool = False
-    options: JudgeOptions = JudgeOptions()
-    wait: bool = True
 
 
-class RankBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RankBody(JudgeBody, frozen=True, kw_only=True):
     """Rank clips; a folder stands for the videos in it. The answer is the job, unless `wait` is set.
 
     With `exclude_flagged` clips with a measured fault, such as stutter, are left out.
@@ -51,26 +57,19 @@ class RankBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     clips: Annotated[tuple[ClipName, ...], Meta(min_length=1, max_length=_MOST_CLIPS)]
     prompt: Prompt = ""
-    model: str | None = None
-    both_orders: bool = True
     budget: Count | None = None
     confidence: Annotated[float, Meta(gt=0.5, lt=1)] | None = None
     exclude_flagged: bool = False
     name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
-    options: JudgeOptions = JudgeOptions()
     wait: bool = False
 
 
-class RewardsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RewardsBody(JudgeBody, frozen=True, kw_only=True):
     """Give each clip made from a prompt a scalar: its strength, in log odds, in a ranking of these clips."""
 
     prompt: Prompt
     clips: Annotated[tuple[ClipName, ...], Meta(min_length=2, max_length=64)]
-    model: str | None = None
-    both_orders: bool = True
     budget: Count | None = None
-    options: JudgeOptions = JudgeOptions()
-    wait: bool = True
 
 
 class PullBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,9 +96,13 @@ class VoteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
-def read_body(data: bytes | dict[str, Any], kind: type[_Body]) -> _Body:
-    """Read a body, JSON or plain data; UsageError for what is not allowed in it."""
+def read_body(data: bytes | dict[str, Any], kind: type[_Body], *, strict: bool = True) -> _Body:
+    """Read a body, JSON or plain data; UsageError for what is not allowed in it. Not `strict`: all may be text."""
     try:
-        return msgspec.json.decode(data, type=kind) if isinstance(data, bytes) else msgspec.convert(data, kind)
+        return (
+            msgspec.json.decode(data, type=kind)
+            if isinstance(data, bytes)
+            else msgspec.convert(data, kind, strict=strict)
+        )
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise UsageError(f"The request's body cannot be used: {error}. See /openapi.json.") from error

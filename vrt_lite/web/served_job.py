@@ -9,19 +9,25 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from threading import RLock
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from vrt_lite.errors import VrtError
 from vrt_lite.interfaces import Stop
 from vrt_lite.web.refusals import describe_error
+from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody
 
 JobKind = Literal["compare", "rank", "rewards", "pull"]
 JobState = Literal["queued", "running", "paused", "done", "failed", "cancelled"]
-ENDED: Final = ("done", "failed", "cancelled")
+JobBody = CompareBody | RankBody | RewardsBody | PullBody
+KINDS: Final[dict[type[JobBody], JobKind]] = {
+    CompareBody: "compare",
+    RankBody: "rank",
+    RewardsBody: "rewards",
+    PullBody: "pull",
+}
 _JOIN_SECONDS = 0.1
 _SHORT_PROMPT = 200
 _NEWEST_ONLY = frozenset(("state", "stage", "left", "progress", "ladder", "log"))
@@ -38,8 +44,7 @@ class StoppedError(VrtError):
         self.state: JobState = state
 
 
-@dataclass(frozen=True, slots=True)
-class JobEvent:
+class JobEvent(NamedTuple):
     """Something that happened. Numbers grow, and some are missing: what is out of date is dropped."""
 
     number: int
@@ -61,62 +66,60 @@ class ToldJob(msgspec.Struct):
 
 
 class ServedJob:
-    """One job. `request` is plain JSON from which the job can be begun again."""
+    """One job. `body` is the request from which it can be begun again."""
 
-    def __init__(self, kind: JobKind, request: Mapping[str, Any], *, id: str = "") -> None:  # noqa: A002
+    def __init__(self, body: JobBody, *, id: str = "", state: JobState = "queued") -> None:  # noqa: A002
         self.id = id or secrets.token_hex(8)
-        self.kind: JobKind = kind
-        self.request = request
-        self.state: JobState = "queued"
+        self.kind: JobKind = KINDS[type(body)]
+        self.body = body
         self.created = time.time()
         self.result: dict[str, Any] | None = None
         self.error: dict[str, Any] | None = None
+        self.stop = Stop()
+        """Ends what is done for the job at once."""
         self._lock = RLock()
         self._events: list[JobEvent] = []
         self._number = 0
         self._listeners: set[Callable[[], None]] = set()
         self._wanted: JobState | None = None
-        self.stop = Stop()
-        """Ends what is done for the job at once."""
-        self._written: list[tuple[str, str]] = []
-        self._texts: list[str] = []
+        self._written: list[tuple[str, list[tuple[str, str]]]] = []
         self._told = 0.0
-        self.set_state("queued")
+        self.set_state(state)
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will happen."""
-        return self.state in ENDED
+        return self.state in ("done", "failed", "cancelled")
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The request as plain data."""
+        return msgspec.to_builtins(self.body)
 
     def describe(self) -> dict[str, Any]:
         """Return the state as plain data; with the result or the error once it has ended."""
         with self._lock:
-            progress = next((e.data for e in self._events if e.kind == "progress"), None)
-            told = ToldJob(
-                self.id, self.kind, self.state, self.created, self.request, progress, self.result, self.error
-            )
-            return msgspec.structs.asdict(told)
+            progress = next((event.data for event in self._events if event.kind == "progress"), None)
+            about = (self.id, self.kind, self.state, self.created, self.request)
+            return msgspec.structs.asdict(ToldJob(*about, progress, self.result, self.error))
 
     def summarize(self) -> dict[str, Any]:
         """Return the state as plain data that is always small: of the request the beginning of its prompt."""
-        prompt = str(self.request.get("prompt", ""))[:_SHORT_PROMPT]
+        prompt = getattr(self.body, "prompt", "")[:_SHORT_PROMPT]
         return self.describe() | {"request": {"prompt": prompt} if prompt else {}, "result": None}
 
     def add(self, kind: str, /, **data: Any) -> None:
         """Add an event, and wake those who follow the job."""
         with self._lock:
             self._tell_text()
-            if kind == "pair":
-                self._events = [event for event in self._events if event.kind not in _OF_ONE_PAIR]
-            elif kind in _NEWEST_ONLY:
-                self._events = [event for event in self._events if event.kind != kind]
+            dropped = _OF_ONE_PAIR if kind == "pair" else _NEWEST_ONLY & {kind}
+            self._events = [event for event in self._events if event.kind not in dropped]
             self._append(kind, data)
 
     def add_text(self, text: str, parts: Iterable[tuple[str, str]]) -> None:
         """Add what the judge wrote, and its parts. What comes within a tenth of a second is one event."""
         with self._lock:
-            self._texts.append(text)
-            self._written += parts
+            self._written.append((text, [*parts]))
             if time.monotonic() - self._told > _JOIN_SECONDS:
                 self._tell_text()
 
@@ -139,56 +142,44 @@ class ServedJob:
     def set_state(self, state: JobState) -> None:
         """Go into a state."""
         with self._lock:
-            self.state = state
+            self.state: JobState = state
             if state == "queued":
-                self._wanted = None
-                self.stop = Stop()
+                self._wanted, self.stop = None, Stop()
             self.add("state", state=state)
 
-    def finish(self, result: dict[str, Any]) -> None:
-        """End with a result."""
+    def end(self, result: dict[str, Any] | BaseException) -> None:
+        """End with a result or an error."""
         with self._lock:
-            self.result = result
-            self.set_state("done")
+            if isinstance(result, BaseException):
+                self.error = describe_error(result)
+            else:
+                self.result = result
+            self.set_state("failed" if self.error else "done")
 
-    def fail(self, error: BaseException) -> None:
-        """End with an error."""
-        with self._lock:
-            self.error = describe_error(error)
-            self.set_state("failed")
+    def ask_to_stop(self, state: JobState, *, at_once: bool = False) -> None:
+        """Ask a running job to stop, and to be in this state then: after its present judgement, or at its next event.
 
-    def ask_to_stop(self, state: JobState) -> None:
-        """Ask a running job to stop, and to be in this state then. Only cancelling is at once."""
+        Cancelling is always at once.
+        """
         with self._lock:
             if self._wanted != "cancelled":
                 self._wanted = state
-            if state == "cancelled":
-                self.stop.set(StoppedError("cancelled"))
-
-    def _tell_text(self) -> None:
-        if self._texts:
-            texts, parts = self._texts, self._written
-            self._texts, self._written, self._told = [], [], time.monotonic()
-            self._append("wrote", {"text": "".join(texts), "parts": parts})
-
-    def _append(self, kind: str, data: Mapping[str, Any]) -> None:
-        self._number += 1
-        self._events.append(JobEvent(self._number, kind, data))
-        for wake in list(self._listeners):
-            wake()
-
-    def check_cancelled(self) -> None:
-        """Raise StoppedError if the job has to stop at once. It is called at every event."""
-        self.stop.check()
+            if at_once or state == "cancelled":
+                self.stop.set(StoppedError(self._wanted))
 
     def check_stopped(self) -> None:
         """Raise StoppedError if the job was asked to stop. It is called between two pairs."""
         if self._wanted:
             raise StoppedError(self._wanted)
 
-    def stop_at_once(self) -> None:
-        """Stop a running job at its next event, to go on with it later: the server ends."""
-        with self._lock:
-            if self._wanted is None:
-                self._wanted = "paused"
-            self.stop.set(StoppedError(self._wanted))
+    def _tell_text(self) -> None:
+        if self._written:
+            written, self._written, self._told = self._written, [], time.monotonic()
+            parts = [part for _, parts in written for part in parts]
+            self._append("wrote", {"text": "".join(text for text, _ in written), "parts": parts})
+
+    def _append(self, kind: str, data: Mapping[str, Any]) -> None:
+        self._number += 1
+        self._events.append(JobEvent(self._number, kind, data))
+        for wake in list(self._listeners):
+            wake()

@@ -5,18 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from starlette.requests import Request
 
 from vrt_lite.disk import data_home
 from vrt_lite.runs.store import Store
 from vrt_lite.web.clip_store import ClipStore
-from vrt_lite.web.engine_queue import EngineQueue
 from vrt_lite.web.job_context import JobContext, JudgeChoice
 from vrt_lite.web.job_files import JobFiles
-from vrt_lite.web.perform_job import perform_job
+from vrt_lite.web.job_queue import JobQueue
 from vrt_lite.web.playable_copies import PlayableCopies
+from vrt_lite.web.served_job import ServedJob
 from vrt_lite.web.slow_work import SlowWork
 from vrt_lite.web.uploading import BodyReader
 from vrt_lite.web.votes import VoteBox
@@ -40,13 +40,18 @@ class ServerState:
             self.ballots = VoteBox(self.store)
             self.context = JobContext(self.store, self.clip_store, choice)
             files = JobFiles(home / "jobs")
-            self.queue = EngineQueue(lambda job: perform_job(job, self.context), files, threads=choice.jobs)
-            self.context.is_short_job_queued = self.queue.is_short_job_queued
+            self.queue = JobQueue(self._perform, files, admits=self.context.admits, threads=choice.jobs)
+            self.context.gives_way = self.queue.is_short_job_queued
         except BaseException:
             self.store.close()
             raise
         self._closing = threading.Lock()
         self._closed = False
+
+    def _perform(self, job: ServedJob) -> dict[str, Any]:
+        from vrt_lite.web.job_work import perform_job  # noqa: PLC0415 - numpy
+
+        return perform_job(job, self.context)
 
     def close(self) -> None:
         """Stop the engine at its next event, and close the store. It may be called again."""

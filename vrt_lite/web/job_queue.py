@@ -1,4 +1,4 @@
-"""One queue before one engine: jobs wait in it, and as many threads as judgements can run at once do them in order.
+"""One queue before one judge: jobs wait in it, and as many threads as judgements can run at once do them in order.
 
 A ranking gives way between two judgements to a job that is short, and goes on after it: what it has judged is in the
 store. What the queue has no room for is refused, with a time after which to try again.
@@ -24,22 +24,32 @@ _MOST_FOLLOWED: Final = 16
 """How many of these keep the events of their work: a client may still read them."""
 _FIRST_GUESS_SECONDS = 5.0
 _LONGEST_WAIT_SECONDS = 3600
+_POLL_SECONDS = 0.2
 
 
-class EngineQueue:
-    """The jobs, and the threads that do them. `perform` does one in such a thread, and returns its result."""
+class JobQueue:
+    """The jobs, and the threads that do them. `perform` does one in such a thread, and returns its result.
 
-    def __init__(self, perform: Callable[[ServedJob], dict[str, Any]], files: JobFiles, *, threads: int = 1) -> None:
+    `admits` says whether a job may begin while others run: it may need another judge.
+    """
+
+    def __init__(
+        self,
+        perform: Callable[[ServedJob], dict[str, Any]],
+        files: JobFiles,
+        *,
+        admits: Callable[[ServedJob, int], bool] = lambda job, running: True,
+        threads: int = 1,
+    ) -> None:
         self._perform = perform
         self._files = files
+        self._admits = admits
         self._changed = Condition()
         self._jobs: dict[str, ServedJob] = {}
         self._waiting: deque[ServedJob] = deque()
         self._running: set[ServedJob] = set()
         self._closing = False
         self._mean_seconds = _FIRST_GUESS_SECONDS
-        self._kept: set[str] = set()
-        self._apart: set[str] = set()
         self.adopt_jobs()
         self._threads = [Thread(target=self._work, name=f"job {n}", daemon=True) for n in range(threads)]
         for thread in self._threads:
@@ -47,17 +57,16 @@ class EngineQueue:
 
     def adopt_jobs(self) -> None:
         """Take over what servers have left that do not run any more. To be called again: one may end at any time."""
-        for job in self._files.take_over():
-            with self._changed:
-                self._jobs[job.id] = job
-                self._kept.add(job.id)
+        found = self._files.take_over()
+        with self._changed:
+            self._jobs |= {job.id: job for job in found}
 
     def close(self) -> None:
         """Stop the jobs in progress at their next event, and end the threads. What waits stays in its files."""
         with self._changed:
             self._closing = True
             for job in self._running:
-                job.stop_at_once()
+                job.ask_to_stop("paused", at_once=True)
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
@@ -70,18 +79,16 @@ class EngineQueue:
         with self._changed:
             self._check_room()
             self._jobs[job.id] = job  # it counts from here on
-        if keep:
-            try:
-                self._files.keep(job)  # without the lock: a disk may take its time
-            except OSError as error:
-                with self._changed:
-                    del self._jobs[job.id]
-                raise RefusedRequestError(507, "disk", f"The job cannot be kept: {error.strerror}.") from error
-        with self._changed:
+        try:
             if keep:
-                self._kept.add(job.id)
+                self._files.keep(job)  # without the lock: a disk may take its time
+        except OSError as error:
+            with self._changed:
+                del self._jobs[job.id]
+            raise RefusedRequestError(507, "disk", f"The job cannot be kept: {error.strerror}.") from error
+        with self._changed:
             if job.ended:  # it was cancelled meanwhile
-                self._forget(job)
+                self._files.forget(job)
             elif job.state == "queued" and job not in self._waiting:
                 self._waiting.append(job)
             self._forget_old()
@@ -93,7 +100,7 @@ class EngineQueue:
             if any(other.kind == job.kind and not other.ended for other in self._jobs.values()):
                 raise RefusedRequestError(429, "busy", "One model is being pulled already.", retry_seconds=60)
             self._jobs[job.id] = job
-            self._apart.add(job.id)
+            self._running.add(job)
             self._forget_old()
         Thread(target=self._do, args=(job,), name=job.kind, daemon=True).start()
 
@@ -112,20 +119,18 @@ class EngineQueue:
     def stop(self, job: ServedJob, state: JobState) -> None:
         """Cancel a job, or pause it: at once if it waits, else at its next event or after its present judgement."""
         with self._changed:
-            if job in self._running or job.id in self._apart:
+            if job in self._running:
                 job.ask_to_stop(state)
             elif not job.ended:
                 if job in self._waiting:
                     self._waiting.remove(job)
-                self._end(job, state)
+                self._put(job, state)
 
     def resume(self, job: ServedJob) -> None:
         """Put a paused job in the queue again."""
         with self._changed:
             if job.state == "paused":  # it was counted all the time
-                job.set_state("queued")
-                self._waiting.append(job)
-                self._changed.notify_all()
+                self._put(job, "queued")
 
     def is_short_job_queued(self) -> bool:
         """Return whether a job that is shorter than a ranking waits."""
@@ -144,46 +149,50 @@ class EngineQueue:
             raise RefusedRequestError(429, "busy", text, retry_seconds=max(seconds, 1))
 
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closing)
-                if self._closing:
-                    return
-                job = self._waiting.popleft()
-                self._running.add(job)
+        while job := self._take():
             began = time.monotonic()
             self._do(job)
-            with self._changed:
-                self._running.discard(job)
-                if job.kind != "rank":
-                    self._mean_seconds += 0.2 * (time.monotonic() - began - self._mean_seconds)
+            if job.kind != "rank":
+                self._mean_seconds += 0.2 * (time.monotonic() - began - self._mean_seconds)
+
+    def _take(self) -> ServedJob | None:
+        """Wait for the first job until it may begin; None when the queue is closed."""
+        with self._changed:
+            while not self._closing:
+                judging = sum(job.kind != "pull" for job in self._running)
+                if self._waiting and self._admits(self._waiting[0], judging):
+                    job = self._waiting.popleft()
+                    self._running.add(job)
+                    return job
+                self._changed.wait(_POLL_SECONDS if self._waiting else None)
+        return None
 
     def _do(self, job: ServedJob) -> None:
         """Do a job to its end, or until it is stopped. Whatever it does, the next one is served."""
+        state, result = None, None
         try:
             job.set_state("running")
             result = self._perform(job)
         except StoppedError as stopped:
-            self._end(job, stopped.state)
+            state = stopped.state
         except BaseException as error:
-            self._forget(job)
-            job.fail(error)
-        else:
-            self._forget(job)
-            job.finish(result)
-
-    def _end(self, job: ServedJob, state: JobState) -> None:
-        """Put a job that was stopped into its state, and in the queue again if it gave way."""
+            result = error
         with self._changed:
-            job.set_state(state)
-            if state == "queued":
-                self._waiting.append(job)
-            elif job.ended:
-                self._forget(job)
+            self._running.discard(job)
+            if state:
+                self._put(job, state)
+            else:
+                self._files.forget(job)
+                job.end(result or {})
+            self._changed.notify_all()
 
-    def _forget(self, job: ServedJob) -> None:
-        if job.id in self._kept:
-            self._kept.discard(job.id)
+    def _put(self, job: ServedJob, state: JobState) -> None:
+        """Put a job into a state, and in the queue if that is its state."""
+        job.set_state(state)
+        if state == "queued":
+            self._waiting.append(job)
+            self._changed.notify_all()
+        elif job.ended:
             self._files.forget(job)
 
     def _forget_old(self) -> None:

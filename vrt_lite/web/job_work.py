@@ -1,0 +1,200 @@
+"""Does a job, in a thread of the queue: through the store, so that nothing is judged twice."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from vrt_lite.errors import NoVerdictError, VideoError, VrtError
+from vrt_lite.measures.flags import describe_flags
+from vrt_lite.protocol.messages import OVERALL
+from vrt_lite.ranking.entries import Group
+from vrt_lite.ranking.rank import Ranking, rank_clips
+from vrt_lite.ranking.rank_run import Effort
+from vrt_lite.records.joining import add_warning, warn_of_one_order
+from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.pairs import Result, join_results
+from vrt_lite.runs.history import begin_daily_run
+from vrt_lite.runs.judging import PairJudge, Task, judge_all
+from vrt_lite.runs.run import Run
+from vrt_lite.runs.store import Store
+from vrt_lite.settings import Source
+from vrt_lite.show import list_verdict
+from vrt_lite.show.words import list_warnings
+from vrt_lite.web.job_context import JobContext
+from vrt_lite.web.job_watcher import JobWatcher
+from vrt_lite.web.refusals import RefusedRequestError, describe_error
+from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody
+from vrt_lite.web.served_job import ServedJob
+
+_NAME = re.compile(r"""^(['"]).*?\1 """)
+_TELL_SECONDS = 0.25
+
+
+def perform_job(job: ServedJob, context: JobContext) -> dict[str, Any]:
+    """Do a job; return its result as plain data. Raises what the judge raises, and StoppedError."""
+    body = job.body
+    if isinstance(body, PullBody):
+        return _pull_model(job, body)
+    try:
+        with context.lend_judge(job) as (judge, store):
+            watcher = JobWatcher(job, context, judge)
+            if isinstance(body, CompareBody):
+                return _compare_clips(job, body, context, watcher, judge, store)
+            return _rank_clips(body, context, watcher, judge, store)
+    except VideoError as error:
+        told = describe_error(error)
+        message = context.clip_store.uploads.hide(told["message"])
+        raise RefusedRequestError(told["status"], told["kind"], message) from error
+
+
+def _compare_clips(
+    job: ServedJob, body: CompareBody, context: JobContext, watcher: JobWatcher, judge: PairJudge, store: Store
+) -> dict[str, Any]:
+    """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
+    clips = (context.clip_store.find(body.a), context.clip_store.find(body.b))
+    results: dict[int, Result] = {}
+    orders = 2 if body.both_orders and store.digest(clips[0]) != store.digest(clips[1]) else 1
+
+    def list_tasks() -> Iterator[Task | None]:
+        for exchanged in range(orders):
+            job.check_stopped()
+            left = context.seconds and context.seconds * (orders - exchanged)
+            job.add("progress", done=exchanged, most=orders, seconds_left=left)
+            first, second = clips[::-1] if exchanged else clips
+            watcher.begin_pair((first, second), exchanged=bool(exchanged))
+            yield Task(first, second, body.prompt, exchanged)
+        while len(results) < orders:  # someone else is judging the same
+            job.check_stopped()
+            yield None
+
+    def keep(task: Task, result: Result, now: bool) -> None:
+        results[task.label] = result
+        if now:
+            context.end_judgement(result.seconds)
+
+    run = begin_daily_run(store, judge)
+    judge_all(list_tasks(), run, store=store, judge=judge, done=keep, observe=watcher.observe)
+    judgement = _read_judgement(run, [result for _, result in sorted(results.items())], clips, body)
+    return {"judgement": judgement.to_json(), "lines": list_verdict(judgement), "run": run.name}
+
+
+def _read_judgement(run: Run, results: list[Result], clips: tuple[Path, Path], body: CompareBody) -> Judgement:
+    """Return the judgement of one or both orders, about these files. RefusedRequestError if there is none."""
+    [pair] = join_results(results)
+    judgement = run.read_pair(pair)
+    if judgement is None:
+        failed = results[0]
+        # It may have been judged before, for someone else: their names are not told.
+        message = _NAME.sub("A clip ", failed.error)
+        raise RefusedRequestError(404 if failed.failure == "missing_clip" else 422, failed.failure, message)
+    # The same content may have been judged before under another name.
+    inputs = tuple(replace(clip, path=str(path)) for clip, path in zip(judgement.inputs, clips, strict=True))
+    sources: dict[str, Source] = {
+        **judgement.settings.sources,
+        **({"both_orders": "option"} if body.both_orders else {}),
+    }
+    settings = replace(judgement.settings, both_orders=body.both_orders, sources=sources)
+    judgement = replace(judgement, inputs=inputs, settings=settings)
+    if len(judgement.orders) == 1 and len(results) == 2:
+        judgement = add_warning(judgement, warn_of_one_order(judgement.orders[0].first))
+    return judgement
+
+
+def _rank_clips(
+    body: RankBody | RewardsBody, context: JobContext, watcher: JobWatcher, judge: PairJudge, store: Store
+) -> dict[str, Any]:
+    """Rank clips; return the ranking's JSON, or the reward of each clip. It goes on where it stopped."""
+    if isinstance(body, RewardsBody):
+        paths = [context.clip_store.find(clip) for clip in body.clips]
+        effort = Effort(both_orders=body.both_orders, budget=body.budget)
+        # A run stands for one prompt and one judge.
+        name = f"rewards-{hashlib.sha256(f'{judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
+    else:
+        paths = [path for clip in body.clips for path in context.clip_store.find_all(clip)]
+        effort = Effort(
+            both_orders=body.both_orders,
+            budget=body.budget,
+            confidence=body.confidence,
+            exclude_flagged=body.exclude_flagged,
+        )
+        name = body.name
+    group, jobs = Group("", body.prompt, tuple(paths)), context.choice.jobs
+    ranking = rank_clips([group], store=store, judge=judge, watcher=watcher, effort=effort, name=name, jobs=jobs)
+    if isinstance(body, RewardsBody):
+        return _list_rewards(ranking, list(zip(body.clips, paths, strict=True)), store)
+    watcher.tell_ladders(ranking.ladders)
+    # Without the pairs, of which there may be two million: they are in the run.
+    return ranking.to_json() | {"ladders": [ladder.to_json(pairs=False) for ladder in ranking.ladders]}
+
+
+def _list_rewards(ranking: Ranking, clips: list[tuple[str, Path]], store: Store) -> dict[str, Any]:
+    """Return a scalar for each clip, in their order: its strength in log odds around the mean of these clips.
+
+    A clip that cannot be used, or got no verdict, has null and a reason. Clips with the same content have the same
+    reward. `flags` are a clip's measured faults in words.
+    """
+    [ladder] = ranking.ladders
+    if not ladder.standings:
+        raise NoVerdictError(next((why for _, why in ladder.unranked), "No pair got a verdict."))
+    broken = {out.path: out.reason for out in ranking.left_out if out.broken}
+    strengths = {ladder.clips[s.clip].sha256: s.ratings[OVERALL].to_json() for s in ladder.standings}
+    flags = {clip.sha256: describe_flags(clip.flags) for clip in ladder.clips}
+    reasons = {ladder.clips[clip].sha256: reason for clip, reason in ladder.unranked}
+    rewards: list[dict[str, Any]] = []
+    for clip, path in clips:
+        sha256 = "" if path in broken else store.digest(path)
+        rated, reason = strengths.get(sha256), broken.get(path) or reasons.get(sha256)
+        told = {"clip": clip, "reward": rated and rated["strength"], "interval": rated, "reason": reason}
+        rewards.append(told | {"flags": flags.get(sha256, "")})
+    known = {"judge": ranking.judge, "scope": ranking.scope, "warnings": list_warnings(ladder.conditions)}
+    told = {"run": ranking.run, "judgements": ladder.judgements, "found": ranking.found}
+    return {"rewards": rewards, **known, **told}
+
+
+class JobTransfer:
+    """Tells a job how a pull goes. A cancelled pull stops at the next bytes; what has arrived whole is kept."""
+
+    def __init__(self, job: ServedJob) -> None:
+        self._job = job
+        self._lock = Lock()
+        self._words, self._done, self._total, self._told = "", 0, 0, 0.0
+
+    def say(self, line: str) -> None:
+        """Tell a line."""
+        self._job.add("log", line=line)
+
+    def begin(self, words: str, total: int) -> None:
+        """Begin anew with this much work, in bytes."""
+        with self._lock:
+            self._words, self._done, self._total = words, 0, total
+
+    def advance(self, count: int) -> None:
+        """Add to what has arrived. StoppedError if the job was cancelled."""
+        self._job.stop.check()
+        with self._lock:
+            self._done += count
+            if time.monotonic() - self._told < _TELL_SECONDS and self._done < self._total:
+                return
+            self._told = time.monotonic()
+            done = min(max(self._done, 0), self._total)
+        self._job.add("progress", done=done, most=self._total, words=self._words)
+
+
+def _pull_model(job: ServedJob, body: PullBody) -> dict[str, Any]:
+    """Pull a model; return its name."""
+    from vrt_lite.models.quants import total_memory  # noqa: PLC0415
+    from vrt_lite.pulling import pull  # noqa: PLC0415
+
+    try:
+        pulled = pull(body.model, memory_bytes=total_memory(), progress=JobTransfer(job))
+    except VrtError:
+        job.stop.check()  # the client of the hub makes an error of its own of whatever stops it
+        raise
+    return {"model": pulled.manifest.name}
