@@ -183,7 +183,7 @@ def test_a_damaged_judgement_ends_in_one_line(tmp_path: Path) -> None:
         run = store.begin("r", kind="rank", about={})
         run.add(question(), JUDGED)
         connection = sqlite3.connect(store.path)
-        connection.execute("UPDATE bodies SET json = x'00'")
+        connection.execute("UPDATE judgements SET body = x'00'")
         connection.commit()
         connection.close()
         with pytest.raises(StoreError, match="is damaged: judgement"):

@@ -97,7 +97,7 @@ def test_again_judges_anew_and_keeps_that(made: tuple[Path, Path], tmp_path: Pat
         assert asked(store, made, again=True)[0]
         [(_, _, after)] = list_history(store)
         assert after > before
-        assert store._database.read("SELECT count(*) FROM bodies") == [(1,)]
+        assert store._database.read("SELECT count(*) FROM judgements") == [(1,)]
         assert not asked(store, made)[0]
 
 
@@ -113,7 +113,7 @@ def test_a_failure_is_raised_and_not_kept(made: tuple[Path, Path], tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "damage", ["UPDATE bodies SET json = x'00'", "UPDATE judgements SET light = '[[['", "DROP TABLE runs"]
+    "damage", ["UPDATE judgements SET body = x'00'", "UPDATE judgements SET light = '[[['", "DROP TABLE runs"]
 )
 def test_a_damaged_store_costs_no_verdict(made: tuple[Path, Path], tmp_path: Path, damage: str) -> None:
     path = tmp_path / "runs.sqlite"

@@ -64,27 +64,19 @@ def test_a_moved_model_and_another_group_are_no_difference(store: Store) -> None
         store.begin("foxes", kind="rank", identity=replace(FOXES, facts={"prompt of group 'b'": "A cat."}))
 
 
-def test_two_that_begin_at_once_with_different_prompts_are_not_mixed(store: Store) -> None:
-    one = store.begin("foxes", kind="rank", identity=FOXES)
-    other = store.begin("foxes", kind="rank", identity=replace(FOXES, facts={"prompt": "A dog runs."}))
-    same = store.begin("foxes", kind="rank", identity=FOXES)
-    one.add(question(), JUDGED)
-    with pytest.raises(UsageError, match=r"prompt 'A fox runs\.'"):
-        other.add(question(1), JUDGED)
-    same.add(question(2), JUDGED)
-    assert [info.judgements for info in store.runs()] == [2]
-
-
-def test_a_run_without_a_judgement_is_not_there(store: Store) -> None:
+def test_a_run_without_a_judgement_is_in_no_list_and_its_name_is_free(store: Store) -> None:
     run = store.begin("foxes", kind="rank", about={"n": 1}, identity=FOXES)
     run.put("opened", "a", {"x": 1})
     run.note({"n": 2})
-    assert run.claim(question())
-    assert (run.number, store.runs(), list(run.results())) == (None, [], [])
-    assert dict(run.items("opened")) == {"a": {"x": 1}}
+    assert (store.runs(), list(run.results())) == ([], [])
+    with pytest.raises(UsageError, match="There is no run 'foxes'"):
+        store.run("foxes")
     run.add(question(), JUDGED)
     kept = store.run("foxes")
     assert (kept.about, dict(kept.items("opened")), len(list(kept.results()))) == ({"n": 2}, {"a": {"x": 1}}, 1)
+    store.begin("hounds", kind="rank", about={"n": 1}, identity=FOXES).put("opened", "a", {})
+    other = store.begin("hounds", kind="eval", identity=Identity("key 2"))
+    assert (other.kind, other.about, list(other.items("opened"))) == ("eval", {}, [])
 
 
 def test_a_judgement_that_is_found_makes_a_run(store: Store) -> None:
@@ -172,6 +164,6 @@ def test_items_that_are_put_while_others_judge_are_kept(store: Store) -> None:
 def test_a_damaged_identity_ends_in_one_line(store: Store, text: str) -> None:
     used(store, "foxes")
     with store._database.write() as connection:
-        connection.execute("UPDATE items SET value = ?", (text,))
-    with pytest.raises(StoreError, match="is damaged: the description of a run"):
+        connection.execute("UPDATE runs SET identity = ?", (text,))
+    with pytest.raises(StoreError, match="is damaged: a row"):
         store.begin("foxes", kind="rank")

@@ -195,7 +195,7 @@ def test_nothing_is_overwritten_unasked(capfd: pytest.CaptureFixture[str], tmp_p
 @pytest.mark.usefixtures("asked")
 def test_an_export_that_fails_leaves_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with Store() as store, store._database.write() as connection:
-        connection.execute("UPDATE bodies SET json = x'00' WHERE judgement = 3")
+        connection.execute("UPDATE judgements SET body = x'00' WHERE id = 3")
     refused(capfd, "is damaged", "export", "foxes", "-o", str(tmp_path / "a.csv"), status=7)
     assert not list(tmp_path.iterdir())
 

@@ -190,7 +190,7 @@ def test_a_claim_keeps_others_away_until_it_ends(run: Run, store: Store) -> None
     with Store(store.path) as another:
         others = another.begin("other", kind="eval")
         assert run.claim(question())
-        assert run.claim(question())
+        assert not run.claim(question())
         assert not others.claim(question())
         run.release(question())
         assert others.claim(question())

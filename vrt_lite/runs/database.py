@@ -28,25 +28,29 @@ APPLICATION_ID: Final = 0x56525452  # "VRTR"
 BUSY_SECONDS: Final = 30
 _PRIVATE: Final = 0o600
 _LEAST_FREE_BYTES: Final = 16 * 2**20
-VERSION: Final = 7
-"""Of the tables. Files of versions before 7 were made before the first release."""
+VERSION: Final = 8
+"""Of the tables. Files of versions before 8 were made before the first release."""
 _TABLES: Final = """
     CREATE TABLE judgements (
-        id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, error TEXT NOT NULL, light TEXT NOT NULL, made REAL NOT NULL
+        id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, error TEXT NOT NULL, light TEXT NOT NULL, made REAL NOT NULL,
+        body BLOB
     );
-    CREATE TABLE bodies (judgement INTEGER PRIMARY KEY, json BLOB NOT NULL);
     CREATE TABLE runs (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
-        name TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, about TEXT NOT NULL,
+        name TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, identity TEXT NOT NULL, about TEXT NOT NULL,
         created REAL NOT NULL, updated REAL NOT NULL
     );
     CREATE TABLE links (
-        id INTEGER PRIMARY KEY, run INTEGER NOT NULL, judgement INTEGER NOT NULL, listed INTEGER NOT NULL DEFAULT 1,
+        id INTEGER PRIMARY KEY,
+        run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+        judgement INTEGER NOT NULL REFERENCES judgements ON DELETE CASCADE,
+        listed INTEGER NOT NULL DEFAULT 1,
         UNIQUE (run, judgement)
     );
     CREATE INDEX links_judgement ON links (judgement);
     CREATE TABLE items (
-        id INTEGER PRIMARY KEY, run INTEGER NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+        id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+        kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
         UNIQUE (run, kind, key)
     );
     CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, pid INTEGER NOT NULL, born REAL NOT NULL)
@@ -161,6 +165,7 @@ class Database:
         self._set_journal()
         # For macOS, where a flush does not reach the disk by itself.
         self._connection.execute("PRAGMA fullfsync = ON")
+        self._connection.execute("PRAGMA foreign_keys = ON")
         if not version:
             self._make_tables()
 

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal, cast
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from vrt_lite.protocol.messages import KEYS, Choice
 from vrt_lite.protocol.verdict import MIRROR, Preference, describe
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.records.pairs import JudgedPair, Result
+from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.runs.run import Run
 
 Format = Literal["csv", "jsonl"]
@@ -40,7 +40,7 @@ of the table that list the pair, and the labels of the first of these rows, abou
 _FORMULA = frozenset("=+-@")
 _LIGHT: Final = (
     *("key", "prompt", "winners", "odds", "source", "rounds", "calls", "tokens", "seconds", "error", "failure"),
-    *("warnings", "max_pixels", "tool_max_pixels", "kv_type", "leans", "scores", "own"),
+    *("warnings", "max_pixels", "tool_max_pixels", "kv_type", "leans", "own"),
 )
 """What a line of JSON has of a result."""
 
@@ -52,26 +52,23 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
     a probability, or the other order.
     """
     yield csv_line(COLUMNS)
-    paired, labelled = _pair_results(run), _read_labels(run)
-    for number, result, (first, second), _ in _judged(run, whole=False):
-        pair = paired.get(result.key)
-        joined: Mapping[str, Preference] = pair.preferences if pair else {}
-        differing = pair.disagreements if pair else ()
-        chances = [result.odds.get(key) or ("", "", "") for key in KEYS]
-        rows, labels = labelled.get(result.key, ([], {}))
-        texts = [make_harmless(shown(text)) for text in (first, second, result.prompt, result.error)]
+    for of, _, both in _describe_results(run):
+        clips, joined = (of["first"], of["second"]), both.preferences if both else dict[str, Preference]()
+        warnings = " ".join(warning.text for warning in of["warnings"])
+        texts = (clips[0]["name"], clips[1]["name"], of["prompt"], of["error"], warnings)
+        first, second, prompt, error, warnings = (make_harmless(shown(text)) for text in texts)
+        chances = [of["odds"].get(key) or ("", "", "") for key in KEYS]
         yield csv_line(
             (
-                *(number, *texts[:3]),
-                *(result.winners.get(key, "") for key in KEYS),
+                *(of["number"], first, second, prompt),
+                *(of["winners"].get(key, "") for key in KEYS),
                 *(chance for odds in chances for chance in odds),
                 *(_choice(joined[key]) if key in joined else "" for key in KEYS),
-                *(result.source, result.rounds, result.calls, result.tokens, result.seconds, texts[3]),
-                *(result.first, result.second, result.key, result.failure),
-                make_harmless(shown(" ".join(warning.text for warning in result.warnings))),
-                *(result.max_pixels, result.tool_max_pixels, result.kv_type, " ".join(differing)),
-                make_harmless(shown(", ".join(f"{name}: {_choice(of)}" for name, of in result.own.items()))),
-                *(" ".join(map(str, rows)), *(labels.get(key, "") for key in KEYS)),
+                *(of[name] for name in ("source", "rounds", "calls", "tokens", "seconds")),
+                *(error, clips[0]["sha256"], clips[1]["sha256"], of["key"], of["failure"], warnings),
+                *(of["max_pixels"], of["tool_max_pixels"], of["kv_type"], " ".join(of["disagreements"] or ())),
+                make_harmless(shown(", ".join(f"{name}: {_choice(choice)}" for name, choice in of["own"].items()))),
+                *(" ".join(map(str, of["rows"])), *(of["labels"].get(key, "") for key in KEYS)),
             )
         )
 
@@ -82,22 +79,37 @@ def json_lines(run: Run) -> Iterator[str]:
     `both_orders` has the preferences joined with those of the other order, and `disagreements` the keys on which both
     choose differently; null without a verdict of that order. `rows` and `labels` are those of an evaluation's table.
     """
-    paired, labelled = _pair_results(run), _read_labels(run)
-    for number, result, names, judgement in _judged(run, whole=True):
-        clips = {place: {"name": name} for place, name in zip(("first", "second"), names, strict=True)}
-        light = {name: getattr(result, name) for name in _LIGHT if name != "scores" or result.scores}
-        for place, clip in clips.items():
-            clip["sha256"] = getattr(result, place)
-        pair = paired.get(result.key)
-        if result.verdict:  # null is what was not judged, also beside other keys
-            light |= {name: dict.fromkeys(KEYS) | light[name] for name in ("winners", "odds")}
-        light["disagreements"] = pair and list(pair.disagreements)
-        joined = pair and {key: _plain(preference) for key, preference in pair.preferences.items()}
-        light["both_orders"] = joined and dict.fromkeys(KEYS) | joined
-        light["rows"], light["labels"] = labelled.get(result.key, ([], {}))
+    for of, judgement, both in _describe_results(run, whole=True):
+        if of["source"]:  # null is what was not judged, also beside other keys
+            of |= {name: dict.fromkeys(KEYS) | of[name] for name in ("winners", "odds")}
+        joined = both and dict.fromkeys(KEYS) | {
+            key: _plain(preference) for key, preference in both.preferences.items()
+        }
         whole = judgement and judgement.to_json()
-        line = msgspec.to_builtins({"number": number, **clips, **light, "judgement": whole})
-        yield json.dumps(line) + "\n"
+        yield json.dumps(msgspec.to_builtins({**of, "both_orders": joined, "judgement": whole})) + "\n"
+
+
+def _describe_results(
+    run: Run, *, whole: bool = False
+) -> Iterator[tuple[dict[str, Any], Judgement | None, JudgedPair | None]]:
+    """Yield what both forms tell of each judgement, the judgement, and its pair if each order has a verdict.
+
+    The pair is about the clips as shown. A judgement that does not count, as a later one of its order does, has none.
+    The judgement is read if `whole` is set, or if a clip has no other name.
+    """
+    names, labelled = names_of(run), _read_labels(run)
+    both = (pair for pair in run.pairs() if pair.of_both or all(pair.verdicts))
+    paired = {of.key: pair if of is pair.given else pair.mirrored() for pair in both for of in pair.results}
+    for number, result in enumerate(run.results(), start=1):
+        digests, pair = (result.first, result.second), paired.get(result.key)
+        judgement = run.judgement(result.key) if whole or not all(map(names.get, digests)) else None
+        paths = [clip.path for clip in judgement.inputs] if judgement else ["", ""]
+        clips = [{"name": names.get(of) or path, "sha256": of} for of, path in zip(digests, paths, strict=True)]
+        rows, labels = labelled.get(result.key, ([], {}))
+        about = {"number": number, "first": clips[0], "second": clips[1]}
+        light = {name: getattr(result, name) for name in (*_LIGHT, *(["scores"] if result.scores else []))}
+        disagreements = pair and list(pair.disagreements)
+        yield {**about, **light, "disagreements": disagreements, "rows": rows, "labels": labels}, judgement, pair
 
 
 def names_of(run: Run) -> dict[str, str]:
@@ -121,31 +133,6 @@ def _read_labels(run: Run) -> dict[str, tuple[list[int], dict[str, int]]]:
         }
         found.setdefault(case.key, ([], labels))[0].append(case.row)
     return found
-
-
-def _pair_results(run: Run) -> dict[str, JudgedPair]:
-    """Return the pairs with a verdict of each order, by the key of each of their judgements, about its clips as shown.
-
-    A judgement that does not count, as a later one of its order does, has none.
-    """
-    both = (pair for pair in run.pairs() if pair.of_both or all(pair.verdicts))
-    return {of.key: pair if of is pair.given else pair.mirrored() for pair in both for of in pair.results}
-
-
-def _judged(run: Run, *, whole: bool) -> Iterator[tuple[int, Result, tuple[str, str], Judgement | None]]:
-    """Yield the number from 1, the light columns, the clips' names, and the judgement.
-
-    The judgement is read if `whole` is set, or if a clip has no other name.
-    """
-    names = names_of(run)
-    for number, result in enumerate(run.results(), start=1):
-        named = names.get(result.first) and names.get(result.second)
-        judgement = run.judgement(result.key) if whole or not named else None
-        paths = [clip.path for clip in judgement.inputs] if judgement else ["", ""]
-        first, second = (
-            names.get(sha256) or path for sha256, path in zip((result.first, result.second), paths, strict=True)
-        )
-        yield number, result, (first, second), judgement
 
 
 def _choice(preference: Preference) -> str:

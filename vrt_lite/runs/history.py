@@ -10,7 +10,7 @@ from pathlib import Path
 from vrt_lite.errors import StoreError, UsageError, VideoError, Warned
 from vrt_lite.records.joining import add_warning
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.records.pairs import DERIVED, JudgedPair, Question
+from vrt_lite.records.pairs import JudgedPair, Question
 from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.judging import PairJudge
 from vrt_lite.runs.store import Run, Store
@@ -86,8 +86,7 @@ def list_history(store: Store) -> list[tuple[Run, JudgedPair, float]]:
     found: dict[str, tuple[Run, JudgedPair, float]] = {}
     for run in (store.run(info.name) for info in store.runs() if info.kind == "compare"):
         for pair in run.pairs():
-            keys = [key for result in pair.results for key in result.key.split(DERIVED)]
-            found.setdefault(pair.id, (run, pair, max(made.get(key, 0.0) for key in keys)))
+            found.setdefault(pair.id, (run, pair, max(made.get(result.key, 0.0) for result in pair.results)))
     return sorted(found.values(), key=lambda entry: -entry[2])
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from vrt_lite.errors import UsageError
 
@@ -29,34 +28,26 @@ class Identity:
         """The name of the judge's model, "" if it is not known."""
         return self.described.get("--model", "")
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
+    def resume(self, now: Identity, name: str) -> Identity:
+        """Return what is given now, with all facts of the run `name`, such as the prompts of groups not given now.
 
-    def with_facts_of(self, before: Identity) -> Identity:
-        """Return the same with all facts of an earlier call, such as the prompts of groups that are not given now."""
-        return replace(self, facts={**before.facts, **self.facts})
-
-
-def check_identity(name: str, before: Identity, now: Identity) -> None:
-    """Raise UsageError if what the name stands for differs from what is given now. A fact of one side is no difference.
-
-    A judge with the same key is the same, wherever its files are.
-    """
-    differing = _list_differences(before.facts, now.facts)
-    if before.judge and now.judge and before.judge != now.judge:
-        differing += _list_differences(before.described, now.described) or [
-            "other files or another profile of the same judge"
-        ]
-    if differing:
-        raise UsageError(
-            f"Run {name!r} was made with {' and '.join(differing)}. "
-            "Give another --name, or none; what both need is judged once."
-        )
+        UsageError, which says what differs, if the run has another judge or another value of a fact. A judge with the
+        same key is the same, wherever its files are.
+        """
+        differing = _list_differences(self.facts, now.facts)
+        if self.judge and now.judge and self.judge != now.judge:
+            files = ["other files or another profile of the same judge"]
+            differing += _list_differences(self.described, now.described) or files
+        if differing:
+            raise UsageError(
+                f"Run {name!r} was made with {' and '.join(differing)}. "
+                "Give another --name, or none; what both need is judged once."
+            )
+        return replace(now, facts={**self.facts, **now.facts})
 
 
 def _list_differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Describe each fact that has another value now."""
+    """Describe each fact that has another value now. A fact of one side is no difference."""
     pairs = [(fact, value, now[fact]) for fact, value in before.items() if fact in now]
     return [f"{fact} {_quote(old)} (not {_quote(new)})" for fact, old, new in pairs if old != new]
 

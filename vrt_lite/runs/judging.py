@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from vrt_lite.errors import NoVerdictError, StoreError, VideoError, WorkerEndedError
 from vrt_lite.interfaces import Observe, Stop, TimeRange, ignore
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.records.pairs import Question, Result, failure_of
+from vrt_lite.records.pairs import Question, Result, derive_result, failure_of
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.shortage import ThreadPool
 
@@ -114,11 +114,10 @@ def judge_all(
 
         def start_or_find(task: Task, question: Question, *, take_over: bool) -> bool:
             """Return whether the task is done or is being judged; otherwise it must wait."""
-            if result := run.result(question) or workers.failed.pop(question, None):
-                done(task, result, question in workers.begun)
+            if result := run.result(question):
+                done(task, result, False)
                 return True
-            start = workers.start_clips if task.second and judge.pointwise else workers.start
-            return start(task, question, take_over=take_over)
+            return workers.start(task, question, take_over=take_over)
 
         def wait_a_little(*, take_over: bool) -> None:
             for task, result in workers.wait():
@@ -157,11 +156,7 @@ class _Workers:
         self._jobs = jobs
         self._observe = observe if jobs == 1 else ignore
         self._pool = ThreadPool(jobs)
-        self._in_progress: dict[Future[Result], tuple[Task, Question]] = {}
-        self.begun = set[Question]()
-        """The pairs of which a clip was judged by itself."""
-        self.failed: dict[Question, Result] = {}
-        """The pairs of which a clip could not be kept."""
+        self._in_progress: dict[Future[Result], Task] = {}
         self._starting = Lock()
         self._stop = Stop()
 
@@ -172,9 +167,8 @@ class _Workers:
         if isinstance(error, KeyboardInterrupt):
             self._stop.set(error)
             # At once: the process may end before its threads do, and the pairs they judge are not to blame for it.
-            for _, question in self._in_progress.values():
-                with contextlib.suppress(StoreError):
-                    self._run.release(question)
+            with contextlib.suppress(StoreError):
+                self._store.release_claims()
         try:
             while self.any_busy:
                 self._take_done()
@@ -193,49 +187,52 @@ class _Workers:
 
     def start(self, task: Task, question: Question, *, take_over: bool) -> bool:
         """Claim and judge a question; False if all are busy, or someone else is judging it, here or elsewhere."""
-        in_progress = any(question == other for _, other in self._in_progress.values())
-        if self.all_busy or in_progress or not self._run.claim(question, take_over=take_over):
+        by_clips = task.second is not None and self._judge.pointwise
+        if self.all_busy or not (by_clips or self._run.claim(question, take_over=take_over)):
             return False
+        work = self._judge_clips if by_clips else self._judge_claimed
         with self._starting:
-            self._in_progress[self._pool.submit(self._judge_and_keep, task, question)] = (task, question)
+            self._in_progress[self._pool.submit(self._work, work, task, question)] = task
         return True
-
-    def start_clips(self, task: Task, question: Question, *, take_over: bool) -> bool:
-        """Start to judge the clips of a pair, each by itself; False, as the pair is found once both are judged."""
-        for path, of_clip in zip((task.first, task.second), question.of_clips, strict=True):
-            clip = Task(path or task.first, None, task.prompt, label=question)
-            if self._run.result(of_clip) is None and self.start(clip, of_clip, take_over=take_over):
-                self.begun.add(question)
-        return False
 
     def wait(self) -> list[tuple[Task, Result]]:
         """Wait a moment, and return what was judged by then. Raises what ended a thread's work."""
         if not self._in_progress:
             sleep(_POLL_SECONDS)
-        finished = [(task, future.result()) for future, task in self._take_done()]
-        for task, result in finished:
-            pair = task.label
-            if isinstance(pair, Question) and not any(
-                of_clip.key == result.key and self._run.result(of_clip) for of_clip in pair.of_clips
-            ):
-                changed = VideoError(task.first, "was changed while it was judged")
-                self.failed[pair] = replace(failure_of(pair, changed), error=result.error or str(changed))
-        return [(task, result) for task, result in finished if not isinstance(task.label, Question)]
+        return [(task, future.result()) for future, task in self._take_done()]
 
     def _take_done(self) -> list[tuple[Future[Result], Task]]:
         # A short wait, as on Windows an interrupt cannot break one.
         done = wait(self._in_progress, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED).done
-        return [(future, self._in_progress.pop(future)[0]) for future in done]
+        return [(future, self._in_progress.pop(future)) for future in done]
 
-    def _judge_and_keep(self, task: Task, question: Question) -> Result:
+    def _work(self, work: Callable[[Task, Question], Result], task: Task, question: Question) -> Result:
         with self._starting:
             pass  # wait until `start` has noted this pair: an interrupt must find it in progress
+        return work(task, question)
+
+    def _judge_clips(self, task: Task, question: Question) -> Result:
+        """Judge each clip of a pair by itself, unless it is judged already; return what follows for the pair."""
+        found: list[Result] = []
+        for path, of_clip in zip((task.first, task.second), question.of_clips, strict=True):
+            clip = Task(path or task.first, None, task.prompt)
+            while not (result := self._run.result(of_clip)):
+                self._stop.check()
+                if self._run.claim(of_clip):
+                    result = self._judge_claimed(clip, of_clip)
+                    break
+                sleep(_POLL_SECONDS)  # another is judging it
+            if result.key != of_clip.key:
+                return failure_of(question, VideoError(clip.first, "was changed while it was judged"))
+            found.append(result)
+        return self._run.result(question) or derive_result(*found)
+
+    def _judge_claimed(self, task: Task, question: Question) -> Result:
         try:
             return self._judge_question(task, question)
-        except BaseException:
+        finally:
             with contextlib.suppress(StoreError):
                 self._run.release(question)
-            raise
 
     def _judge_question(self, task: Task, question: Question) -> Result:
         """Judge and keep. A clip that was replaced meanwhile is kept as what it was when it was judged."""
@@ -244,15 +241,12 @@ class _Workers:
                 task.first, task.second or task.first, prompt=task.prompt, observe=self._observe, stop=self._stop
             )
         except (NoVerdictError, VideoError, WorkerEndedError) as error:
-            if self._is_unchanged(task, question):
-                return self._run.add_failure(question, error)
-            self._run.release(question)
-            return failure_of(question, error)
-        if self._is_unchanged(task, question):
-            return self._run.add(question, judgement)
-        self._run.release(question)
-        first, second = (clip.sha256 for clip in judgement.inputs)
-        return self._run.add(replace(question, first=first, second=second if task.second else ""), judgement)
+            is_kept = self._is_unchanged(task, question)
+            return self._run.add_failure(question, error) if is_kept else failure_of(question, error)
+        if not self._is_unchanged(task, question):
+            first, second = (clip.sha256 for clip in judgement.inputs)
+            question = replace(question, first=first, second=second if task.second else "")
+        return self._run.add(question, judgement)
 
     def _is_unchanged(self, task: Task, question: Question) -> bool:
         with contextlib.suppress(VideoError):

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
 import os
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from sqlite3 import Connection
 from types import TracebackType
 from typing import Any, Literal
 
 from vrt_lite.clip_files import digest_clip, stamp_clip
 from vrt_lite.disk import data_home
 from vrt_lite.errors import MissingClipError, StoreError, UsageError, VideoError
-from vrt_lite.records.pairs import escape_surrogates
+from vrt_lite.records.pairs import DERIVED, escape_surrogates
 from vrt_lite.runs.database import Database, new_owner
 from vrt_lite.runs.identity import Identity
-from vrt_lite.runs.run import Run, parse_object
+from vrt_lite.runs.run import Run, read_column
 from vrt_lite.shortage import shortage_of
 
 __all__ = ["Kind", "Run", "RunInfo", "Store", "users_store"]
@@ -32,6 +32,8 @@ Kind = Literal["rank", "eval", "compare"]
 LATEST = "latest"
 """Stands for the run that was used last, wherever a run is named."""
 LONGEST_NAME = 200
+_COMMANDS = {"rank": "a ranking", "eval": "an evaluation", "compare": "a list of comparisons"}
+_USED = "id IN (SELECT run FROM links)"
 _MOST_NAMED = 5
 _UNSAFE_SECONDS = 2.0
 
@@ -80,16 +82,20 @@ class Store:
             return
         self._closed = True
         try:
-            if self._database.read("SELECT 1 FROM claims WHERE owner = ?", self._owner.token):
-                with self._database.write(lasting=False) as connection:
-                    connection.execute("DELETE FROM claims WHERE owner = ?", (self._owner.token,))
+            self.release_claims()
         finally:
             self._database.close()
+
+    def release_claims(self) -> None:
+        """Release all claims that were made through this store."""
+        if self._database.read("SELECT 1 FROM claims WHERE owner = ?", self._owner.token):
+            with self._database.write(lasting=False) as connection:
+                connection.execute("DELETE FROM claims WHERE owner = ?", (self._owner.token,))
 
     def begin(
         self, name: str, *, kind: Kind, about: Mapping[str, Any] | None = None, identity: Identity | None = None
     ) -> Run:
-        """Return the run of that name, to be resumed, or a new one, which is in the store once it has a judgement.
+        """Return the run of that name, to be resumed, or a new one, which is listed once it has a judgement.
 
         `about` describes a new run: plain JSON. UsageError, which says what differs, if the run is of another kind or
         identity.
@@ -98,9 +104,23 @@ class Store:
             raise UsageError(f"The run's name has {len(name)} characters; give --name with 1 to {LONGEST_NAME}.")
         if name == LATEST:
             raise UsageError(f"The name {LATEST!r} stands for the run that was used last. Give another --name.")
-        run = self._get(name) or Run(self._database, self._owner, None, name, kind, dict(about or {}))
-        run.resume(kind, identity or Identity())
-        return run
+        name, identity, now = escape_surrogates(name), identity or Identity(), time.time()
+        with self._database.write(lasting=False) as connection:
+            row = connection.execute(f"SELECT kind, identity FROM runs WHERE name = ? AND {_USED}", (name,)).fetchone()
+            if row:
+                made, asked = (_COMMANDS.get(of, of) for of in (row[0], kind))
+                if made != asked:
+                    raise UsageError(f"Run {name!r} is {made}, not {asked}. Give another --name.")
+                identity = read_column(self._database, row[1], Identity).resume(identity, name)
+            else:
+                connection.execute("DELETE FROM items WHERE run = (SELECT id FROM runs WHERE name = ?)", (name,))
+            connection.execute(
+                "INSERT INTO runs (name, kind, identity, about, created, updated) VALUES (?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (name) DO UPDATE SET identity = excluded.identity, updated = excluded.updated"
+                + ("" if row else ", kind = excluded.kind, about = excluded.about"),
+                (name, kind, json.dumps(asdict(identity)), json.dumps(about or {}), now, now),
+            )
+        return self._require(name)
 
     def run(self, name: str) -> Run:
         """Return the run that a name, the beginning of one, or "latest" (the run last used) stands for.
@@ -112,7 +132,7 @@ class Store:
     def find_name(self, name: str) -> str:
         """Return the whole name of the run that `name` stands for, as `run` does."""
         names: list[str] = [
-            row[0] for row in self._database.read("SELECT name FROM runs ORDER BY updated DESC, id DESC")
+            row[0] for row in self._database.read(f"SELECT name FROM runs WHERE {_USED} ORDER BY updated DESC, id DESC")
         ]
         wanted = escape_surrogates(name)
         if wanted in names:
@@ -138,10 +158,12 @@ class Store:
         """Return all runs, the one last used first."""
         rows = self._database.read(
             "SELECT name, kind, created, updated, count(j.id), coalesce(sum(error <> ''), 0), about FROM runs AS r "
-            "LEFT JOIN links AS l ON l.run = r.id AND listed LEFT JOIN judgements AS j ON j.id = l.judgement "
-            "GROUP BY r.id ORDER BY updated DESC, r.id DESC"
+            "LEFT JOIN links AS l ON l.run = r.id AND listed "
+            "LEFT JOIN judgements AS j ON j.id = l.judgement AND instr(j.key, ?) = 0 "
+            f"WHERE r.{_USED} GROUP BY r.id ORDER BY updated DESC, r.id DESC",
+            DERIVED,
         )
-        return [RunInfo(*row[:-1], about=parse_object(self._database, row[-1])) for row in rows]
+        return [RunInfo(*row[:-1], about=read_column(self._database, row[-1], dict[str, Any])) for row in rows]
 
     def times(self, kind: Kind) -> dict[str, float]:
         """Return when each judgement of the runs of a kind was made, in Unix seconds, by its key."""
@@ -150,33 +172,23 @@ class Store:
 
     def remove_judgements(self, kind: Kind, keys: Sequence[str]) -> int:
         """Delete judgements from all runs of a kind, and those that no other run has; return how many of these."""
-        of_kind = "run IN (SELECT id FROM runs WHERE kind = ?)"
+        unlink = "DELETE FROM links WHERE judgement = (SELECT id FROM judgements WHERE key = ?) AND run IN "
         with self._database.write() as connection:
-            for key in keys:
-                unlink = f"DELETE FROM links WHERE {of_kind} AND judgement = (SELECT id FROM judgements WHERE key = ?)"
-                connection.execute(unlink, (kind, key))
-                connection.execute(f"DELETE FROM items WHERE {of_kind} AND kind = 'derived' AND key = ?", (kind, key))
-            deleted = self._delete_unlinked(connection)
-            empty = "NOT IN (SELECT run FROM links)"
-            connection.execute(f"DELETE FROM items WHERE {of_kind} AND run {empty}", (kind,))
-            connection.execute(f"DELETE FROM runs WHERE kind = ? AND id {empty}", (kind,))
-        self._database.shrink()
-        return deleted
-
-    @staticmethod
-    def _delete_unlinked(connection: Connection) -> int:
-        alone = "NOT IN (SELECT judgement FROM links)"
-        connection.execute(f"DELETE FROM bodies WHERE judgement {alone}")
-        return connection.execute(f"DELETE FROM judgements WHERE id {alone}").rowcount
+            connection.executemany(f"{unlink} (SELECT id FROM runs WHERE kind = ?)", [(key, kind) for key in keys])
+        return self._delete_unlinked()
 
     def remove(self, name: str) -> int:
         """Delete a run, named as for `run`, and the judgements that no other run has; return how many."""
         run = self.run(name)
         with self._database.write() as connection:
-            for table in ("links", "items"):
-                connection.execute(f"DELETE FROM {table} WHERE run = ?", (run.number,))
             connection.execute("DELETE FROM runs WHERE id = ?", (run.number,))
-            deleted = self._delete_unlinked(connection)
+        return self._delete_unlinked()
+
+    def _delete_unlinked(self) -> int:
+        unlinked = "DELETE FROM judgements WHERE id NOT IN (SELECT judgement FROM links) AND instr(key, ?)"
+        with self._database.write() as connection:
+            connection.execute(unlinked, (DERIVED,))
+            deleted = connection.execute(f"{unlinked} = 0", (DERIVED,)).rowcount
         self._database.shrink()
         return deleted
 
@@ -186,12 +198,11 @@ class Store:
         Other runs that have the same failures lose them too.
         """
         run = self.run(name)
-        failed = "SELECT j.id FROM judgements AS j JOIN links ON j.id = judgement WHERE run = ? AND error <> ''"
+        failed = "SELECT key FROM judgements AS j JOIN links ON j.id = judgement WHERE run = ? AND error <> ''"
         with self._database.write() as connection:
-            numbers = connection.execute(failed, (run.number,)).fetchall()
-            connection.executemany("DELETE FROM links WHERE judgement = ?", numbers)
-            connection.executemany("DELETE FROM judgements WHERE id = ?", numbers)
-        return len(numbers)
+            keys = connection.execute(f"{failed} AND instr(key, ?) = 0", (run.number, DERIVED)).fetchall()
+            connection.executemany("DELETE FROM judgements WHERE instr(key, ?)", keys)  # and what is derived from it
+        return len(keys)
 
     def digest(self, path: Path) -> str:
         """Return a clip's sha256. It is remembered while the path, sizes, times and inodes stay the same.
@@ -221,17 +232,12 @@ class Store:
         return found
 
     def _require(self, name: str) -> Run:
-        run = self._get(name)
-        if run is None:  # another process has deleted it meanwhile
+        rows = self._database.read("SELECT id, name, kind, about FROM runs WHERE name = ?", name)
+        if not rows:  # another process has deleted it meanwhile
             raise UsageError(f"There is no run {name!r}. See: vrt-lite runs")
-        return run
-
-    def _get(self, name: str) -> Run | None:
-        rows = self._database.read("SELECT id, name, kind, about FROM runs WHERE name = ?", escape_surrogates(name))
-        if not rows:
-            return None
         [(number, known, kind, about)] = rows
-        return Run(self._database, self._owner, number, known, kind, parse_object(self._database, about))
+        plain = read_column(self._database, about, dict[str, Any])
+        return Run(self._database, self._owner, number, known, kind, plain)
 
 
 def _stamp(path: Path) -> tuple[str, float]:
