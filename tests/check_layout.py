@@ -67,6 +67,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "matplotlib": {"show/evaluation_charts.py"},
     "msgspec": {
         "backends/http",
+        "cli/options.py",
         "conversion",
         "measures",
         "models",

@@ -9,7 +9,7 @@ from train.recipe import TrainingRecipe
 from train.trainer import MODEL
 from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.disk import write_file
-from vrt_lite.evaluation.figures import Figures
+from vrt_lite.records.figures import Figures
 from vrt_lite.run_api import evaluate as evaluate_judge
 
 PAIR = "pair"

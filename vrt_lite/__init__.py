@@ -27,10 +27,10 @@ if TYPE_CHECKING:
         VrtError,
     )
     from vrt_lite.evaluation.evaluate import Evaluation
-    from vrt_lite.evaluation.figures import Figures
     from vrt_lite.protocol.messages import Dimension
     from vrt_lite.ranking.ladder import Ladder
     from vrt_lite.ranking.rank import Ranking
+    from vrt_lite.records.figures import Figures
     from vrt_lite.records.judgement import Judgement
     from vrt_lite.records.pairs import Result
     from vrt_lite.run_api import evaluate, rank, read_figures, read_ladders

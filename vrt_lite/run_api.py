@@ -21,7 +21,6 @@ from vrt_lite.api import Judge
 from vrt_lite.errors import UsageError
 from vrt_lite.evaluation import evaluate as evaluation
 from vrt_lite.evaluation.fetching import find_set
-from vrt_lite.evaluation.figures import Figures
 from vrt_lite.evaluation.sets import read_set
 from vrt_lite.interfaces import Backend
 from vrt_lite.machine import MOST_SEQUENCES
@@ -29,6 +28,7 @@ from vrt_lite.ranking.entries import read_entries
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank import Ranking, RankWatcher, rank_clips
 from vrt_lite.ranking.rank_run import Effort, read_groups
+from vrt_lite.records.figures import Figures
 from vrt_lite.records.labelled import Orders
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.settings import MOST_JOBS, Remote, Settings

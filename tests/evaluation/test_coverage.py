@@ -21,12 +21,12 @@ from reports import Report
 from vrt_lite import ScriptedBackend, Store, evaluate
 from vrt_lite.cli import run
 from vrt_lite.errors import Warned
-from vrt_lite.evaluation.cases import read_eval_about
+from vrt_lite.evaluation.cases import EvalAbout, read_eval_about
 from vrt_lite.evaluation.compute import compute_figures
-from vrt_lite.evaluation.figures import Coverage, Figures
 from vrt_lite.models import find
 from vrt_lite.protocol.messages import KEYS, Odds, Reply
 from vrt_lite.protocol.verdict import make_verdict, prefer
+from vrt_lite.records.figures import Coverage, Figures
 from vrt_lite.records.labelled import EvalCase, Order, Orders
 from vrt_lite.records.pairs import Result, count_orders
 from vrt_lite.show.evaluation_charts import draw_plots, list_charts, list_confusion
@@ -229,9 +229,8 @@ Judged = Mapping[str, int]
 
 
 def figures_of(cases: Sequence[tuple[EvalCase, Result | None]], order: Orders = "given") -> Figures:
-    named: dict[str, Any] = {"name": "own", "title": "own", "split": "", "labels": {}, "left_out": {}}
-    results = {result.key: result for _, result in cases if result}
-    return compute_figures([case for case, _ in cases], results, order=order, chosen=len(cases), **named)
+    about = EvalAbout(set="own", title="own", order=order, chosen=len(cases))
+    return compute_figures([case for case, _ in cases], {of.key: of for _, of in cases if of}, about)
 
 
 def case_of(

@@ -12,8 +12,8 @@ from evaluation import make_sets
 
 from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.clips import Clips
-from vrt_lite.evaluation.figures import find_published
-from vrt_lite.evaluation.layouts import LAYOUTS, PAIRS, find_set_name, layouts_of
+from vrt_lite.evaluation.layouts import LAYOUTS, find_set_name, layouts_of
+from vrt_lite.evaluation.published import find_published
 from vrt_lite.evaluation.sets import LabelledSet, choose_pairs, locate_set, read_set
 
 SETS = Path(__file__).parent / "sets"
@@ -186,7 +186,7 @@ def test_a_csv_row_of_another_length_is_broken(tmp_path: Path) -> None:
         ("pairs.csv", "a,b,overall\n", "no known table"),
         ("pairs.csv", "a,b,overall\n1,2,\n", "no pair that can be judged"),
         ("pairs.json", "{", "no known table"),
-        ("pairs.json", "3", "no list of pairs"),
+        ("pairs.json", "3", "no known table"),
         ("pairs.txt", "a,b", "no table of pairs"),
     ],
 )
@@ -211,7 +211,7 @@ def test_two_tables_in_a_folder_must_be_told_apart(tmp_path: Path) -> None:
 
 def test_a_set_by_name_must_have_its_columns(tmp_path: Path) -> None:
     (tmp_path / "videogen-rewardbench.csv").write_text("path_A,path_B\nx,y\n")
-    with pytest.raises(UsageError, match=r"not laid out as VideoGen-RewardBench: videogen-rewardbench\.csv"):
+    with pytest.raises(UsageError, match=r"not laid out as VideoGen-RewardBench: it has no column MQ, Overall"):
         locate_set(tmp_path, name="videogen-rewardbench")
 
 
@@ -322,7 +322,7 @@ def test_a_users_own_paths_are_followed(folder: Path) -> None:
 
 
 def test_only_a_plain_table_is_the_users_own() -> None:
-    assert [layout.name for layout in (*LAYOUTS, PAIRS) if layout.own] == ["pairs"]
+    assert [layout.name for layout in LAYOUTS if layout.own] == ["pairs"]
 
 
 def values(name: str, split: str) -> dict[str, dict[str, float]]:

@@ -23,14 +23,15 @@ from terminals import Terminal
 from vrt_lite.cli import run
 from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.errors import Warned
+from vrt_lite.evaluation.cases import EvalAbout
 from vrt_lite.evaluation.compute import compute_figures
-from vrt_lite.evaluation.figures import Figures
 from vrt_lite.measures import MEASURES, compare_values
 from vrt_lite.protocol.messages import KEYS, Odds
 from vrt_lite.protocol.verdict import SkippedOrder
 from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.participants import ExcludedClip
+from vrt_lite.records.figures import Figures
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.labelled import EvalCase
 from vrt_lite.records.pairs import Result
@@ -141,18 +142,16 @@ def _figures() -> Figures:
             12, "pair 12", "given", {"OA": 1}, "p", 11, failure="missing clip", why=f"{LONG.format(7)!r} is not there"
         )
     )
-    return compute_figures(
-        cases,
-        results,
-        name="genai-bench",
+    about = EvalAbout(
+        set="genai-bench",
         title="GenAI-Bench",
         split="test",
-        labels={"OA": [9, 4, 0], "TA": [8, 4, 0], "VQ": [0, 0, 12], "MQ": [8, 4, 0]},
-        order="given",
+        labels={"OA": (9, 4, 0), "TA": (8, 4, 0), "VQ": (0, 0, 12), "MQ": (8, 4, 0)},
         chosen=13,
         left_out={"broken": 1},
         scope="a judge of short prompts",
     )
+    return compute_figures(cases, results, about)
 
 
 FINDINGS = {

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from vrt_lite.api import Judge
     from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.evaluation.evaluate import Evaluation, PairSelection
-    from vrt_lite.evaluation.figures import Figures
     from vrt_lite.evaluation.sets import LabelledSet, Place
+    from vrt_lite.records.figures import Figures
     from vrt_lite.runs.store import Store
 
 STATUS = """Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model

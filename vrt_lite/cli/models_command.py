@@ -15,7 +15,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
 
 if TYPE_CHECKING:
-    from vrt_lite.evaluation.figures import PublishedAccuracy
+    from vrt_lite.evaluation.published import PublishedAccuracy
     from vrt_lite.model_list import ListedModel
 
 HEADINGS = ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "TIME", "ANSWERS", "ACCURACY", "VERIFIED", "LICENCE")
@@ -83,7 +83,7 @@ def models(*, as_json: bool) -> None:
     keep_candidates(found)
     published = {entry.name: _find_accuracy(entry.name) for entry in found}
     if as_json:
-        print_json([{**asdict(entry), "accuracy": [of.to_json() for of in published[entry.name]]} for entry in found])
+        print_json([{**asdict(entry), "accuracy": published[entry.name]} for entry in found])
         return
     from vrt_lite.show.table import show_table  # noqa: PLC0415
 
@@ -123,7 +123,7 @@ def rm(model: str) -> None:
 
 
 def _find_accuracy(name: str) -> list[PublishedAccuracy]:
-    from vrt_lite.evaluation.figures import list_published  # noqa: PLC0415
+    from vrt_lite.evaluation.published import list_published  # noqa: PLC0415
     from vrt_lite.models.library import recipes  # noqa: PLC0415
 
     return list_published(recipes()[name].published) if name in recipes() else []

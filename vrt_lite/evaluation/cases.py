@@ -34,7 +34,7 @@ class EvalAbout(msgspec.Struct, frozen=True):
     set: str = ""
     title: str = ""
     split: str = ""
-    labels: Mapping[str, tuple[int, int, int]] = msgspec.field(default_factory=dict[str, tuple[int, int, int]])
+    labels: Mapping[str, tuple[int, int, int]] = {}
     table: str = ""
     table_sha256: str = ""
     folder: str = ""
@@ -45,7 +45,7 @@ class EvalAbout(msgspec.Struct, frozen=True):
     limit: int | None = None
     sample: int | None = None
     seed: int = 0
-    left_out: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    left_out: Mapping[str, int] = {}
     left_out_rows: tuple[str, ...] = ()
     chosen: int = 0
 

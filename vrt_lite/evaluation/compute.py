@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, median
@@ -11,66 +11,63 @@ from typing import Final
 
 from msgspec.structs import astuple, replace
 
-from vrt_lite.evaluation import figures as f
+from vrt_lite.evaluation.cases import EvalAbout
 from vrt_lite.evaluation.layouts import KEYS
-from vrt_lite.evaluation.metrics import Share, calibrated, commonest, diff, mean_interval, share, sign, tau
+from vrt_lite.evaluation.metrics import calibrated, commonest, diff, mean_interval, share, sign, tau
+from vrt_lite.evaluation.published import find_published
 from vrt_lite.protocol.verdict import join_orders
+from vrt_lite.records import figures as f
 from vrt_lite.records.conditions import conditions_of
-from vrt_lite.records.labelled import UNDECIDED, EvalCase, Orders, ScoredCase, score_case
+from vrt_lite.records.labelled import UNDECIDED, EvalCase, ScoredCase, score_case
 from vrt_lite.records.pairs import Result, count_orders
 
 HARD: Final = 0.1
 _NAMED = 200
 _LEAST_BANDED = 40  # a quarter of fewer pairs means nothing
+_LENGTHS: Final[Mapping[str, Callable[[ScoredCase], float | None]]] = {
+    "clip": lambda case: case.clip_seconds,
+    "prompt": lambda case: float(case.prompt_characters),
+}
+_Sized = Sequence[tuple[float, ScoredCase]]
+"""Cases by ascending length."""
 
 
-def compute_figures(
-    cases: Iterable[EvalCase],
-    results: Mapping[str, Result],
-    *,
-    name: str,
-    title: str,
-    split: str,
-    labels: Mapping[str, Sequence[int]],
-    order: Orders = "given",
-    chosen: int,
-    left_out: Mapping[str, int],
-    scope: str = "",
-) -> f.Figures:
+def compute_figures(cases: Iterable[EvalCase], results: Mapping[str, Result], about: EvalAbout) -> f.Figures:
     """Compute every figure of these cases, with the results of their judgements by key.
 
-    `labels` are how many of the table's pairs are labelled 1, 2 and 0. What was not judged enters no figure.
+    What was not judged enters no figure.
     """
     scored = [score_case(case, results.get(case.key)) for case in cases]
     every = [case for case in scored if case.verdict or case.failure]
-    main_cases = [case for case in every if order != "both" or case.order == "given"]
-    failed = sum(bool(case.failure) for case in main_cases)
-    labelled = [key for key in KEYS if any(key in case.labels for case in main_cases)]
-    accuracy = {key: _accuracy(main_cases, key) for key in labelled}
-    main = next((key for key in labelled if accuracy[key]), labelled[0] if labelled else "OA")
+    own = [case for case in every if about.order != "both" or case.order == "given"]
+    failed = sum(bool(case.failure) for case in own)
+    labelled = [key for key in KEYS if any(key in case.labels for case in own)]
+    accuracy = {key: _accuracy(own, key) for key in labelled}
+    main = next((key for key in labelled if accuracy[key]), (*labelled, "OA")[0])
+    sized = {kind: _sort_by(length, own, main) for kind, length in _LENGTHS.items()}
     return f.Figures(
         version=f.VERSION,
-        set=name,
-        title=title,
-        split=split,
-        order=order,
+        set=about.set,
+        title=about.title,
+        split=about.split,
+        order=about.order,
         main=main,
-        pairs=f.PairCounts(chosen, len(main_cases) - failed, failed, max(chosen - len(main_cases), 0)),
-        left_out=dict(left_out),
-        coverage={key: _count_coverage(main_cases, key) for key in labelled},
+        pairs=f.PairCounts(about.chosen, len(own) - failed, failed, max(about.chosen - len(own), 0)),
+        left_out=about.left_out,
+        coverage={key: _count_coverage(own, key) for key in labelled},
         accuracy=accuracy,
-        baselines={key: _baselines([1] * a + [2] * b + [0] * tied) for key, (a, b, tied) in labels.items()},
-        confusion={key: _confusion(main_cases, key) if of else None for key, of in accuracy.items()},
-        subsets=_subsets(main_cases, main),
-        bands={kind: _bands(main_cases, main, length) for kind, length in _LENGTHS.items()},
-        groups=_groups(main_cases, main),
-        cost=_cost([case for case in every if not case.failure]),
+        baselines={key: _baselines([1] * a + [2] * b + [0] * tied) for key, (a, b, tied) in about.labels.items()},
+        confusion={key: _confusion(own, key) if of else None for key, of in accuracy.items()},
+        subsets=tuple(subset for kind, known in sized.items() for subset in _find_longest(kind, known, main)),
+        bands={kind: _bands(known, main) for kind, known in sized.items()},
+        groups=_groups(own, main),
+        cost=_cost(every),
         position=_position(every),
-        orders=_orders(every, main) if order in ("random", "both") else None,
+        orders=_orders(every, main) if about.order in ("random", "both") else None,
         failures=_failures(every),
-        published=f.find_published(name, split),
+        published=find_published(about.set, about.split),
         conditions=conditions_of(case.result for case in every if case.result),
-        scope=scope,
+        scope=about.scope,
     )
 
 
@@ -86,40 +83,6 @@ def _count_coverage(cases: Iterable[ScoredCase], key: str) -> f.Coverage:
     return f.Coverage(judged, len(labelled), len(labelled) - judged - failed, failed)
 
 
-def _accuracy(cases: Sequence[ScoredCase], key: str) -> f.Accuracy | None:
-    """Compute all measures of one dimension; None if no pair was judged in it."""
-    judged = _list_judged(cases, key)
-    if not judged:
-        return None
-    part = _part(cases, key)
-    failed = [case.labels[key] for case in cases if key in case.labels and case.failure]
-    soft = [(c.labels[key], margin) for c in judged if (margin := c.margin(key)) is not None]
-    known, margins = [label for label, _ in soft], [margin for _, margin in soft]
-    return f.Accuracy(
-        *astuple(part),
-        tau_all=share(part.tau.right, part.tau.of + len(failed)),
-        diff_all=share(part.diff.right, part.diff.of + sum(label != 0 for label in failed)),
-        calibrated=calibrated(known, margins),
-        sign=sign(known, margins),
-        probabilities=len(soft),
-        prompts=len({case.prompt for case in judged}),
-    )
-
-
-def _baselines(labels: Sequence[int]) -> f.Baselines:
-    """Compute the accuracy of answers that need no judge."""
-
-    def always(answer: int | None, measure: Callable[[Sequence[int], Sequence[int]], Share]) -> f.AnswerShare:
-        return f.AnswerShare(*astuple(measure(labels, [answer or 0] * len(labels))), answer=answer)
-
-    decided = [label for label in labels if label]
-    return f.Baselines(
-        pairs=len(labels),
-        tie=f.AnswerShares(always(0, tau), always(0, diff)),
-        commonest=f.AnswerShares(always(commonest(labels), tau), always(commonest(decided), diff)),
-    )
-
-
 def _part(cases: Sequence[ScoredCase], key: str) -> f.Part:
     """Count which cases were judged in a dimension, and compute tau, diff and their baselines of those."""
     judged = _list_judged(cases, key)
@@ -133,47 +96,66 @@ def _part(cases: Sequence[ScoredCase], key: str) -> f.Part:
     )
 
 
+def _accuracy(cases: Sequence[ScoredCase], key: str) -> f.Accuracy | None:
+    """Compute all measures of one dimension; None if no pair was judged in it."""
+    judged = _list_judged(cases, key)
+    if not judged:
+        return None
+    part = _part(cases, key)
+    failed = [case.labels[key] for case in cases if key in case.labels and case.failure]
+    soft = [(case.labels[key], margin) for case in judged if (margin := case.margin(key)) is not None]
+    known, margins = [label for label, _ in soft], [margin for _, margin in soft]
+    return f.Accuracy(
+        *astuple(part),
+        tau_all=share(part.tau.right, part.tau.of + len(failed)),
+        diff_all=share(part.diff.right, part.diff.of + sum(map(bool, failed))),
+        calibrated=calibrated(known, margins),
+        sign=sign(known, margins),
+        probabilities=len(soft),
+        prompts=len({case.prompt for case in judged}),
+    )
+
+
+def _baselines(labels: Sequence[int]) -> f.Baselines:
+    """Compute the accuracy of answers that need no judge."""
+
+    def always(answer: int | None, measure: Callable[[Sequence[int], Sequence[int]], f.Share]) -> f.AnswerShare:
+        return f.AnswerShare(*astuple(measure(labels, [answer or 0] * len(labels))), answer=answer)
+
+    decided = [label for label in labels if label]
+    common = f.AnswerShares(always(commonest(labels), tau), always(commonest(decided), diff))
+    return f.Baselines(len(labels), f.AnswerShares(always(0, tau), always(0, diff)), common)
+
+
 def _confusion(cases: Sequence[ScoredCase], key: str) -> tuple[tuple[int, ...], ...]:
     counted = Counter((case.labels[key], case.winner(key)) for case in _list_judged(cases, key))
     return tuple(tuple(counted[label, verdict] for verdict in (1, 2, 0)) for label in (1, 2, 0))
 
 
-_LENGTHS: Mapping[str, Callable[[ScoredCase], float | None]] = {
-    "clip": lambda case: case.clip_seconds,
-    "prompt": lambda case: float(case.prompt_characters),
-}
+def _sort_by(length: Callable[[ScoredCase], float | None], cases: Sequence[ScoredCase], key: str) -> _Sized:
+    """Sort the labelled cases whose length is known by it."""
+    known = [(size, case) for case in cases if key in case.labels and (size := length(case)) is not None]
+    return sorted(known, key=lambda pair: pair[0])
 
 
-def _subsets(cases: Sequence[ScoredCase], key: str) -> tuple[f.Subset, ...]:
-    """Find the paper's hard subsets: the longest tenth by the longer clip, and by the prompt.
+def _find_longest(kind: str, known: _Sized, key: str) -> list[f.Subset]:
+    """Find the paper's hard subset: the longest tenth.
 
     All pairs as long as the shortest one of the tenth belong to it, so that chance does not decide. If these are all
     pairs, there is no such subset.
     """
-    found: list[f.Subset] = []
-    for kind, length in _LENGTHS.items():
-        known = [(size, case) for case in cases if key in case.labels and (size := length(case)) is not None]
-        if not known:
-            continue
-        sizes = sorted((size for size, _ in known), reverse=True)
-        least = sizes[math.ceil(HARD * len(sizes)) - 1]
-        if least == sizes[-1]:
-            continue
-        hard = [case for size, case in known if size >= least]
-        found.append(f.Subset(*astuple(_part(hard, key)), name=f"longest {kind}s", of=kind, least=least))
-    return tuple(found)
+    least = known[-math.ceil(HARD * len(known))][0] if known else 0.0
+    hard = [case for size, case in known if size >= least]
+    if len(hard) == len(known):
+        return []
+    return [f.Subset(*astuple(_part(hard, key)), name=f"longest {kind}s", of=kind, least=least)]
 
 
-def _bands(cases: Sequence[ScoredCase], key: str, length: Callable[[ScoredCase], float | None]) -> tuple[f.Band, ...]:
-    """Divide the labelled cases into quarters by length; equal lengths stay together, so there may be fewer."""
-    known = sorted(
-        ((size, case) for case in cases if key in case.labels and (size := length(case)) is not None),
-        key=lambda pair: pair[0],
-    )
+def _bands(known: _Sized, key: str) -> tuple[f.Band, ...]:
+    """Divide the cases into quarters by length; equal lengths stay together, so there may be fewer."""
     if len(_list_judged((case for _, case in known), key)) < _LEAST_BANDED:
         return ()
-    sizes = [size for size, _ in known]
-    edges = [*sorted({sizes[len(sizes) * i // 4] for i in range(4)}), math.inf]
+    edges = [*sorted({known[len(known) * quarter // 4][0] for quarter in range(4)}), math.inf]
     bands = [[(size, case) for size, case in known if low <= size < high] for low, high in pairwise(edges)]
     return tuple(
         f.Band(*astuple(_part([case for _, case in band], key)), low=band[0][0], high=band[-1][0]) for band in bands
@@ -181,26 +163,27 @@ def _bands(cases: Sequence[ScoredCase], key: str, length: Callable[[ScoredCase],
 
 
 def _groups(cases: Sequence[ScoredCase], key: str) -> tuple[f.GroupPart, ...]:
-    by: dict[str, list[ScoredCase]] = {}
+    by: defaultdict[str, list[ScoredCase]] = defaultdict(list)
     for case in cases:
         if case.group and key in case.labels:
-            by.setdefault(case.group, []).append(case)
+            by[case.group].append(case)
     largest = sorted(by.items(), key=lambda pair: (-len(pair[1]), pair[0]))[:_NAMED]
     return tuple(f.GroupPart(*astuple(_part(of, key)), name=name) for name, of in largest)
 
 
-def _cost(judged: Sequence[ScoredCase]) -> f.Cost:
+def _cost(cases: Sequence[ScoredCase]) -> f.Cost:
     """Compute the cost of a judgement. Where a file was compared with itself, no model ran: that is not counted."""
-    ran = [case.result for case in judged if case.result and case.result.rounds]
+    ran = [case.result for case in cases if case.result and case.result.rounds and not case.failure]
+    rounds = [result.rounds for result in ran]
     return f.Cost(
         judgements=len(ran),
         tool_rate=share(sum(result.calls > 0 for result in ran), len(ran)),
         recommended=share(sum(result.source == "recommended" for result in ran), len(ran)),
-        rounds=_spread([result.rounds for result in ran]),
+        rounds=_spread(rounds),
         calls=_spread([result.calls for result in ran]),
         seconds=_spread([result.seconds for result in ran]),
         tokens=_spread([result.tokens for result in ran]),
-        rounds_histogram={str(n): count for n, count in sorted(Counter(result.rounds for result in ran).items())},
+        rounds_histogram={str(number): count for number, count in sorted(Counter(rounds).items())},
     )
 
 
@@ -215,9 +198,12 @@ def _position(cases: Sequence[ScoredCase]) -> f.Position:
     """Count how often the video shown first wins if one wins, by the verdicts and by the labels of these pairs."""
     judged = [case for case in cases if not case.failure]
 
-    def first_wins(winners: Sequence[int | None]) -> Share:
-        decided = [(case.order, winner) for case, winner in zip(judged, winners, strict=True) if winner in (1, 2)]
-        won = [(winner == 1) == (order == "given") for order, winner in decided]
+    def first_wins(winners: Sequence[int | None]) -> f.Share:
+        won = [
+            (winner == 1) == (case.order == "given")
+            for case, winner in zip(judged, winners, strict=True)
+            if winner in (1, 2)
+        ]
         return share(sum(won), len(won))
 
     return f.Position(
@@ -228,19 +214,18 @@ def _position(cases: Sequence[ScoredCase]) -> f.Position:
 
 def _orders(cases: Sequence[ScoredCase], key: str) -> f.OrderFigures:
     """Compute the effect of the order, from pairs judged in both orders or in a random one."""
-    given, swapped = ({c.row: c for c in cases if c.order == order} for order in ("given", "swapped"))
-    by_order = f.OrderFigures(_part(list(given.values()), key), _part(list(swapped.values()), key))
+    given, swapped = ({case.row: case for case in cases if case.order == order} for order in ("given", "swapped"))
+    by_order = f.OrderFigures(_part([*given.values()], key), _part([*swapped.values()], key))
     pairs = [(one, swapped[row]) for row, one in given.items() if row in swapped]
     if not pairs:
         return by_order
     orders = count_orders((one.verdict, other.verdict) for one, other in pairs)
-    means = [_join_orders(one, other) for one, other in pairs]
     kept = [(one, other) for one, other in pairs if len(_list_judged((one, other), key)) == 2]
     change = [(other.labels[key] == other.winner(key)) - (one.labels[key] == one.winner(key)) for one, other in kept]
     low, high = mean_interval(change, [one.prompt for one, _ in kept])
     return replace(
         by_order,
-        averaged=_part(means, key),
+        averaged=_part([_join_orders(*pair) for pair in pairs], key),
         effect=f.OrderEffect(len(change), fmean(change) if change else None, low, high),
         disagree={k: share(orders.differ[k], n) if (n := orders.judged.get(k)) else None for k in KEYS},
     )
@@ -257,9 +242,9 @@ def _join_orders(one: ScoredCase, other: ScoredCase) -> ScoredCase:
 def _failures(cases: Sequence[ScoredCase]) -> f.Failures:
     """Count the failures. A pair that failed for one reason in both orders is one failure, of order "both"."""
     found: dict[tuple[int, str, str], f.NamedFailure] = {}
-    for c in cases:
-        if c.failure:
-            alike = (c.row, c.failure, c.why)
-            order = "both" if alike in found else c.order
-            found[alike] = f.NamedFailure(c.row, c.name, order, c.failure, c.why)
+    for case in cases:
+        if case.failure:
+            alike = (case.row, case.failure, case.why)
+            order = "both" if alike in found else case.order
+            found[alike] = f.NamedFailure(case.row, case.name, order, case.failure, case.why)
     return f.Failures(dict(Counter(kind for _, kind, _ in found)), tuple(found.values())[:_NAMED])

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
+from msgspec.structs import replace
 
 from vrt_lite.errors import MissingClipError, VideoError, WorkerEndedError
 from vrt_lite.evaluation.cases import EvalAbout, new_case, read_eval_about
 from vrt_lite.evaluation.clips import Clips
 from vrt_lite.evaluation.compute import compute_figures
-from vrt_lite.evaluation.figures import Figures
 from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.evaluation.sets import LabelledSet, choose_pairs
 from vrt_lite.interfaces import Event, TimeRange
+from vrt_lite.records.figures import Figures
 from vrt_lite.records.labelled import EvalCase, Failure, Order, Orders, score_case
 from vrt_lite.records.pairs import Result
 from vrt_lite.runs.identity import Identity
@@ -93,24 +93,14 @@ def evaluate(
     UsageError if a run of that name is about something else. Raises what `judge_all` raises. Each pair judged before an
     error stays in the run.
     """
-    place, identity = found.place, _identify(found, selection, judge)
+    place, key = found.place, judge.key()
+    chosen = {name: getattr(selection, name) for name in ("order", "limit", "sample", "seed")}
+    # What a run may be resumed with: the same judge, labels and choice of pairs.
+    facts = {f"--{name}": "none" if value is None else str(value) for name, value in chosen.items()}
+    identity = Identity(key, judge.describe(), {"a table of sha256": found.sha256[:12], **facts})
     pairs = choose_pairs(found.pairs, limit=selection.limit, sample=selection.sample, seed=selection.seed)
-    run = store.begin(name or name_run(found, selection, identity.judge), kind="eval", identity=identity)
-    run.note(_describe_run(found, selection, identity, scope=judge.scope, chosen=len(pairs)).to_json())
-    clips = Clips(place.folder, table=place.table, anywhere=place.layout.own)
-    cases = _Cases(run, clips, selection, watcher)
-    cases.start_clock(pairs, judge, jobs)
-    tasks = cases.choose_tasks(pairs)
-    judge_all(tasks, run, store=store, judge=judge, jobs=jobs, done=cases.keep_result, observe=watcher.observe)
-    return Evaluation(run.name, identity.model, figures_of(run))
-
-
-def _describe_run(
-    found: LabelledSet, selection: PairSelection, identity: Identity, *, scope: str, chosen: int
-) -> EvalAbout:
-    """Describe a run: the set, the pairs taken from it, and the judge."""
-    place = found.place
-    return EvalAbout(
+    run = store.begin(name or name_run(found, selection, key), kind="eval", identity=identity)
+    about = EvalAbout(
         set=place.layout.name,
         title=place.layout.title,
         split=place.layout.split,
@@ -118,42 +108,27 @@ def _describe_run(
         table=str(place.table),
         table_sha256=found.sha256,
         folder=str(place.folder),
-        judge=identity.judge,
+        judge=key,
         model=identity.model,
-        scope=scope,
-        order=selection.order,
-        limit=selection.limit,
-        sample=selection.sample,
-        seed=selection.seed,
+        scope=judge.scope,
+        **chosen,
         left_out=found.left_out_counts,
         left_out_rows=tuple(f"{row.kind}: {row.reason}" for row in found.left_out[:_NAMED]),
-        chosen=chosen,
+        chosen=len(pairs),
     )
-
-
-def _identify(found: LabelledSet, selection: PairSelection, judge: PairJudge) -> Identity:
-    """Return what a run may be resumed with: the same judge, labels and choice of pairs."""
-    s = selection
-    chosen = {"--order": s.order, "--limit": s.limit, "--sample": s.sample, "--seed": s.seed}
-    facts = {fact: "none" if value is None else str(value) for fact, value in chosen.items()}
-    return Identity(judge.key(), judge.describe(), {"a table of sha256": found.sha256[:12], **facts})
+    run.note(about.to_json())
+    clips = Clips(place.folder, table=place.table, anywhere=place.layout.own)
+    cases = [(pair, new_case(pair, order)) for pair in pairs for order in choose_orders(pair, selection)]
+    work = _Work(run, clips, cases, selection.budget, watcher)
+    work.begin(judge, jobs)
+    tasks = work.choose_tasks()
+    judge_all(tasks, run, store=store, judge=judge, jobs=jobs, done=work.keep_result, observe=watcher.observe)
+    return Evaluation(run.name, identity.model, figures_of(run))
 
 
 def figures_of(run: Run) -> Figures:
     """Compute the figures of what is judged by now, whether the run has ended or not."""
-    about = read_eval_about(run)
-    return compute_figures(
-        run.cases(),
-        {result.key: result for result in run.results()},
-        name=about.set,
-        title=about.title,
-        split=about.split,
-        labels=about.labels,
-        order=about.order,
-        chosen=about.chosen,
-        left_out=about.left_out,
-        scope=about.scope,
-    )
+    return compute_figures(run.cases(), {result.key: result for result in run.results()}, read_eval_about(run))
 
 
 def choose_orders(pair: LabelledPair, selection: PairSelection) -> tuple[Order, ...]:
@@ -168,85 +143,76 @@ def choose_orders(pair: LabelledPair, selection: PairSelection) -> tuple[Order, 
             return (order,)
 
 
-@dataclass(slots=True)
-class _Cases:
+class _Work:
     """The cases of a run: chooses what is judged next, and keeps the results. Only one thread may use it."""
 
-    run: Run
-    clips: Clips
-    selection: PairSelection
-    watcher: EvalWatcher
-    known: dict[str, EvalCase] = field(default_factory=dict[str, EvalCase])
-    tasks: int = 0
-    found: int = 0
-    left: set[str] = field(default_factory=set[str])
-    clock: RunClock = field(init=False)
+    def __init__(
+        self,
+        run: Run,
+        clips: Clips,
+        cases: Sequence[tuple[LabelledPair, EvalCase]],
+        budget: int | None,
+        watcher: EvalWatcher,
+    ) -> None:
+        self._run, self._clips, self._cases, self._budget, self._watcher = run, clips, cases, budget, watcher
+        self._known = {case.item: case for case in run.cases()}
+        self._left = {case.item for _, case in cases if not self._known.get(case.item, case).key}
+        self._asked = 0
+        """How often the judge was asked now, as far as this is known: a task counts until its result is found."""
+        self._clock = RunClock(None, self._count_left)
 
-    def start_clock(self, pairs: Sequence[LabelledPair], judge: PairJudge, jobs: int) -> None:
-        """Find what is left to be judged, and tell the watcher how long it will take."""
-        self.known = {case.item: case for case in self.run.cases()}
-        for pair in pairs:
-            for order in choose_orders(pair, self.selection):
-                case = new_case(pair, order)
-                if case.item not in self.known or not self.known[case.item].key:
-                    self.left.add(case.item)
-        found = (self.clips.find(clip) for pair in pairs for clip in (pair.a, pair.b))
-        like = next((path for path in found if isinstance(path, Path)), None)
-        self.clock = RunClock(judge.predict(like) if like else None, self._count_left, jobs=jobs)
-        self.watcher.begins(self._count_left(), self.clock.predict())
+    def begin(self, judge: PairJudge, jobs: int) -> None:
+        """Tell the watcher how much is left, and how long it will take."""
+        paths = (self._clips.find(clip) for pair, _ in self._cases for clip in (pair.a, pair.b))
+        like = next((path for path in paths if isinstance(path, Path)), None)
+        self._clock = RunClock(judge.predict(like) if like else None, self._count_left, jobs=jobs)
+        self._watcher.begins(self._count_left(), self._clock.predict())
 
-    def choose_tasks(self, pairs: Sequence[LabelledPair]) -> Iterator[Task]:
+    def choose_tasks(self) -> Iterator[Task]:
         """Yield the pairs whose clips exist; the others fail at once. Ends when the budget is used."""
-        for pair in pairs:
-            a, b = self.clips.find(pair.a), self.clips.find(pair.b)
-            for order in choose_orders(pair, self.selection):
-                case = new_case(pair, order)
-                if isinstance(a, str) or isinstance(b, str):
-                    why = "; ".join(reason for reason in (a, b) if isinstance(reason, str))
-                    self._keep(msgspec.structs.replace(case, failure="missing clip", why=why))
-                    self._count(case, None)
-                    continue
-                if self.selection.budget is not None and self.tasks - self.found >= self.selection.budget:
-                    return
-                self.tasks += 1
-                yield Task(*((a, b) if order == "given" else (b, a)), pair.prompt, label=case)
+        for pair, case in self._cases:
+            a, b = self._clips.find(pair.a), self._clips.find(pair.b)
+            if isinstance(a, str) or isinstance(b, str):
+                why = "; ".join(reason for reason in (a, b) if isinstance(reason, str))
+                self._keep(replace(case, failure="missing clip", why=why), None)
+                continue
+            if self._asked == self._budget:
+                return
+            self._asked += 1
+            yield Task(*((a, b) if case.order == "given" else (b, a)), pair.prompt, label=case)
 
     def keep_result(self, task: Task, result: Result, now: bool) -> None:
         """Keep the result of a task; `judge_all` calls this."""
         if not now or not result.first:
-            self.found += 1  # the judge did not run
+            self._asked -= 1  # the judge did not run
         case: EvalCase = task.label
-        kept = self.known.get(case.item)
+        kept = self._known.get(case.item)
         if kept is None or (kept.key, kept.why, kept.labels) != (result.key, result.error, case.labels):
             kept = self._add_result(case, result)
-            self._keep(kept)
-        if now and case.item in self.left and (judgement := self.run.judgement(result.key)):
-            self.clock.add(judgement)
+        if now and case.item in self._left and (judgement := self._run.judgement(result.key)):
+            self._clock.add(judgement)
         scored = score_case(kept, result)
-        self._count(kept, scored.winner("OA") if scored.verdict else None)
+        self._keep(kept, scored.winner("OA") if scored.verdict else None)
 
-    def _count(self, case: EvalCase, verdict: int | None) -> None:
-        """Count a case that is done, with its verdict overall."""
-        self.left.discard(case.item)
-        self.watcher.count(case.labels.get("OA"), verdict, seconds_left=self.clock.seconds_left())
+    def _keep(self, case: EvalCase, verdict: int | None) -> None:
+        """Keep a case that is done, and count it with its verdict overall."""
+        if self._known.get(case.item) != case:
+            self._run.keep_case(case)
+            self._known[case.item] = case
+        self._left.discard(case.item)
+        self._watcher.count(case.labels.get("OA"), verdict, seconds_left=self._clock.seconds_left())
 
     def _count_left(self) -> int:
         """Count the judgements that are left of this call."""
-        budget = self.selection.budget
-        return len(self.left) if budget is None else min(len(self.left), max(budget - self.tasks + self.found, 0))
+        left = len(self._left)
+        return left if self._budget is None else min(left, max(self._budget - self._asked, 0))
 
     def _add_result(self, case: EvalCase, result: Result) -> EvalCase:
         if result.error:
-            key = result.key if result.first else ""
-            return msgspec.structs.replace(case, failure=_failure(result), why=result.error, key=key)
-        judgement = self.run.judgement(result.key)
+            return replace(case, failure=_failure(result), why=result.error, key=result.key if result.first else "")
+        judgement = self._run.judgement(result.key)
         lengths = [clip.duration_seconds for clip in judgement.inputs] if judgement else []
-        return msgspec.structs.replace(case, key=result.key, clip_seconds=max(lengths, default=None))
-
-    def _keep(self, case: EvalCase) -> None:
-        if self.known.get(case.item) != case:
-            self.run.keep_case(case)
-            self.known[case.item] = case
+        return replace(case, key=result.key, clip_seconds=max(lengths, default=None))
 
 
 def _failure(result: Result) -> Failure:

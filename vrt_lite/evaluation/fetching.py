@@ -1,21 +1,19 @@
 """Fetches a published set from the hub when a user asks for it: its table, and its clips.
 
-A file gets its name once its size and digest are right. An archive is unpacked in the same way, member by member, and
-then deleted.
+A file gets its name once its size and digest are right. An archive is unpacked, and then deleted; a mark beside it
+tells which one that was.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import zipfile
-from collections.abc import Iterator
+from collections import defaultdict
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from vrt_lite.disk import disk_errors, draft_of, home, is_plain_name, locked, write_file
+from vrt_lite.disk import disk_errors, home, is_plain_name, locked
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.evaluation.clips import parts_of
 from vrt_lite.evaluation.layouts import LabelledPair, Layout, find_set_name, layouts_of, pair_of
@@ -44,15 +42,14 @@ def find_set(labelled: str, *, split: str | None = None, folder: Path | None = N
     name = find_set_name(labelled)
     if name is None:
         return locate_set(Path(labelled), split=split, clips=folder)
-    if folder is not None:
-        return locate_set(folder, name=name, split=split)
-    layout, kept = layouts_of(name, split)[0], set_folder(name)
-    if not kept.is_dir():
+    where = folder or set_folder(name)
+    if folder is None and not where.is_dir():
+        layout = layouts_of(name, split)[0]
         size = f" ({layout.megabytes / 1000:g} GB)" if layout.megabytes else ""
         named = f"{name} --split {split}" if split else name
         fetch = f", or fetch it{size}: vrt-lite eval {named} --pull" if layout.repository else "."
         raise UsageError(f"{name} is not here. Give a copy with --from FOLDER{fetch}")
-    return locate_set(kept, name=name, split=split)
+    return locate_set(where, name=name, split=split)
 
 
 def fetch_set(layout: Layout, *, report: Report) -> Path:
@@ -70,7 +67,7 @@ def fetch_set(layout: Layout, *, report: Report) -> Path:
         try:
             listed = hub.list_repository(layout.repository, kind="dataset")
         except UnreachableError as error:
-            if not any(table for pattern in layout.tables for table in folder.glob(pattern)):
+            if not any(layout.list_tables(folder)):
                 raise
             report(f"{layout.name} is here already; the hub was not asked for the rest: {error}")
             return folder
@@ -83,77 +80,73 @@ def fetch_set(layout: Layout, *, report: Report) -> Path:
         licence = listed.licence or "not stated"
         report(f"{layout.full_name}: {listed.repository} at {listed.revision[:12]}, licence {licence}")
         _fetch_all(listed, files, folder, report)
-        for archive in files:
-            if archive.name.endswith(".zip") and not _is_unpacked(folder / archive.name, archive):
-                _unpack(folder / archive.name, archive, report)
         fetch_named_clips(layout, folder, report=report)
     return folder
 
 
 def _fetch_all(listed: Listing, files: list[HubFile], folder: Path, report: Report) -> None:
-    """Fetch files of one repository, each to its own path in `folder`; what is here is not fetched again."""
-    missing = [(file, to) for file in files if (to := _place(folder, file.path)) and not _is_here(to, file)]
-    folder.mkdir(parents=True, exist_ok=True)
+    """Fetch files of one repository, each to its own path in `folder`, and unpack archives; what is here is kept."""
+    missing = [(file, to) for file in files if not _is_here(to := _place(folder, file.path), file)]
     size = sum(file.size for file, _ in missing)
+    folder.mkdir(parents=True, exist_ok=True)
     check_free_space(folder, size)
     if missing:
         report(f"fetching {len(missing)} of {len(files)} file(s), {format_bytes(size)}, from {listed.repository}")
     for number, (file, to) in enumerate(missing, start=1):
         to.parent.mkdir(parents=True, exist_ok=True)
-        download(listed, file, to, sha256=file.sha256)
+        if not _is_whole(to, file):
+            download(listed, file, to, sha256=file.sha256)
         if number % 100 == 0 or file.size > 1e8:
             report(f"{number} of {len(missing)}: {file.path}")
+        if to.suffix == ".zip":
+            report(f"unpacking {to.name}")
+            _unpack(to, _mark(to, file))
 
 
 def _place(folder: Path, path: str) -> Path:
     """Return where to write a repository's file; ModelError for a path that would leave the folder."""
     parts = parts_of(path)
-    plain = isinstance(parts, tuple) and not PurePosixPath(path).is_absolute() and all(map(is_plain_name, parts))
-    if not plain:
+    if isinstance(parts, str) or PurePosixPath(path).is_absolute() or not all(map(is_plain_name, parts)):
         raise ModelError(f"The hub lists {path!r}, which is no path inside a folder; nothing more was fetched.")
     return folder.joinpath(*parts)
 
 
-def _is_here(to: Path, file: HubFile) -> bool:
+def _is_whole(to: Path, file: HubFile) -> bool:
     # A file has its name only once its digest was right.
-    return (to.is_file() and to.stat().st_size == file.size) or (to.suffix == ".zip" and _is_unpacked(to, file))
+    return to.is_file() and to.stat().st_size == file.size
 
 
-def _is_unpacked(archive: Path, file: HubFile) -> bool:
-    try:
-        return json.loads(_mark(archive).read_text(encoding="utf-8")) == [file.size, file.sha256]
-    except (OSError, ValueError):
-        return False
+def _is_here(to: Path, file: HubFile) -> bool:
+    return _mark(to, file).exists() if to.suffix == ".zip" else _is_whole(to, file)
 
 
-def _mark(archive: Path) -> Path:
-    return archive.with_name(f"{archive.name}.unpacked.json")
+def _mark(archive: Path, file: HubFile) -> Path:
+    return archive.with_name(f"{archive.name}.{(file.sha256 or str(file.size))[:12]}.unpacked")
 
 
-def _unpack(archive: Path, file: HubFile, report: Report) -> None:
-    """Unpack the members of an archive that are not beside it yet; then delete the archive."""
-    report(f"unpacking {archive.name}")
+def _unpack(archive: Path, mark: Path) -> None:
+    """Unpack an archive beside itself, leave the mark, and delete the archive."""
     try:
         with zipfile.ZipFile(archive) as packed:
-            members = [(m, _place(archive.parent, m.filename)) for m in packed.infolist() if not m.is_dir()]
-            missing = [(m, to) for m, to in members if not to.is_file() or to.stat().st_size != m.file_size]
-            check_free_space(archive.parent, sum(member.file_size for member, _ in missing))
-            for member, to in missing:
-                to.parent.mkdir(parents=True, exist_ok=True)
-                with packed.open(member) as source, draft_of(to) as draft, draft.open("wb") as target:
-                    shutil.copyfileobj(source, target, 2**20)
+            for member in packed.infolist():
+                _place(archive.parent, member.filename)
+            check_free_space(archive.parent, sum(member.file_size for member in packed.infolist()))
+            packed.extractall(archive.parent)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise ModelError(f"{archive} cannot be unpacked: {error}. Delete it and pull again.") from error
-    write_file(_mark(archive), json.dumps([file.size, file.sha256]).encode())
+    mark.touch()
     archive.unlink()
 
 
 def fetch_named_clips(layout: Layout, folder: Path, *, report: Report) -> None:
     """Fetch the clips that the table names by their address on the hub, as GenAI-Bench does."""
-    addressed: dict[tuple[str, str], set[str]] = {}
-    for address in _addresses(layout, folder):
-        if found := _ADDRESS.fullmatch(address):
-            addressed.setdefault((found[1], found[2]), set()).add(found[3])
+    addressed: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    table = next(layout.list_tables(folder), None)
+    for number, row in numbered_rows(table) if table else ():
+        pair = pair_of(layout, number, row)
+        for clip in (pair.a, pair.b) if isinstance(pair, LabelledPair) else ():
+            if found := _ADDRESS.fullmatch(clip):
+                addressed[found[1], found[2]].add(found[3])
     for (repository, revision), paths in sorted(addressed.items()):
         missing = {path for path in paths if not _place(folder / "videos", path).is_file()}
         if missing:
@@ -163,11 +156,3 @@ def fetch_named_clips(layout: Layout, folder: Path, *, report: Report) -> None:
             if len(files) < len(missing):
                 gone = len(missing) - len(files)
                 report(f"{gone} clip(s) are not in {repository} any more; they will count as missing")
-
-
-def _addresses(layout: Layout, folder: Path) -> Iterator[str]:
-    table = next((path for pattern in layout.tables for path in sorted(folder.glob(pattern))), None)
-    for number, row in numbered_rows(table) if table else ():
-        pair = pair_of(layout, number, row)
-        if isinstance(pair, LabelledPair):
-            yield from (clip for clip in (pair.a, pair.b) if _ADDRESS.fullmatch(clip))

@@ -10,33 +10,20 @@ m = P(video 1) - P(video 2): `calibrated` (three classes, the tie threshold fitt
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
+from typing import Final
 
-import msgspec
 import numpy as np
+from msgspec.structs import astuple
+
+from vrt_lite.records.figures import FittedShare, Share
 
 RESAMPLES = 1000
 SEED = 20_305
 """The seed of the bootstrap: the same pairs give the same interval."""
 _Z = 1.959963984540054
-SIGN: Mapping[int, int] = {0: 0, 1: 1, 2: -1}
+SIGN: Final = (0, 1, -1)
 """By winner: 1 for video 1, -1 for video 2, 0 for a tie."""
-
-
-class Share(msgspec.Struct, frozen=True):
-    """`right` of `of` pairs, and the 95 % interval. `value` is right / of, from 0 to 1; None without pairs."""
-
-    value: float | None
-    right: int
-    of: int
-    low: float
-    high: float
-
-
-class FittedShare(Share, frozen=True, omit_defaults=True):
-    """What `calibrated` returns: |m| up to `threshold` counts as a tie. None without pairs."""
-
-    threshold: float | None = None
 
 
 def share(right: int, of: int) -> Share:
@@ -61,8 +48,7 @@ def tau(labels: Sequence[int], verdicts: Sequence[int]) -> Share:
 
 def diff(labels: Sequence[int], verdicts: Sequence[int]) -> Share:
     """Return the accuracy over the pairs not labelled a tie; a predicted tie is wrong. Discrete; Wilson's interval."""
-    kept = [(a, b) for a, b in zip(labels, verdicts, strict=True) if a]
-    return share(sum(a == b for a, b in kept), len(kept))
+    return share(sum(a == b != 0 for a, b in zip(labels, verdicts, strict=True)), sum(map(bool, labels)))
 
 
 def sign(labels: Sequence[int], margins: Sequence[float]) -> Share:
@@ -70,8 +56,7 @@ def sign(labels: Sequence[int], margins: Sequence[float]) -> Share:
 
     VideoGen-RewardBench's figure "without ties" (KwaiVGI/VideoAlign, calc_accuracy.py).
     """
-    kept = [(a, m) for a, m in zip(labels, margins, strict=True) if a]
-    return share(sum(SIGN[a] * m > 0 for a, m in kept), len(kept))
+    return share(sum(SIGN[a] * m > 0 for a, m in zip(labels, margins, strict=True)), sum(map(bool, labels)))
 
 
 def calibrated(labels: Sequence[int], margins: Sequence[float]) -> FittedShare:
@@ -82,23 +67,15 @@ def calibrated(labels: Sequence[int], margins: Sequence[float]) -> FittedShare:
     and every |m|, and the lowest of the best is taken. This is VideoGen-RewardBench's figure "with ties".
     """
     if not len(labels):
-        return FittedShare(*msgspec.structs.astuple(share(0, 0)))
-    human = np.array([SIGN[label] for label in labels])
-    size = np.abs(np.asarray(margins, np.float64))
-    by_size = np.argsort(size, kind="stable")
-    human, size = human[by_size], size[by_size]
-    alike = human * np.asarray(margins, np.float64)[by_size] > 0
+        return FittedShare(*astuple(share(0, 0)))
+    human, m = np.array([SIGN[label] for label in labels]), np.asarray(margins, np.float64)
+    candidates, place = np.unique(np.append(np.abs(m), 0), return_inverse=True)
+    alike = human * m > 0
     # What calling a pair a tie changes: a right tie gained, a right preference lost.
-    gain = (human == 0).astype(np.int64) - alike
-    ends = np.flatnonzero(np.append(size[1:] != size[:-1], True))
-    # An m of 0 is a tie at any threshold, also the lowest.
-    cuts = ends if size[0] == 0 else np.concatenate(([-1], ends))
-    reached = np.concatenate(([0], np.cumsum(gain)))[cuts + 1]
+    gain = np.bincount(place[:-1], (human == 0).astype(np.int64) - alike, len(candidates))
+    reached = alike.sum() + np.cumsum(gain)
     best = int(np.argmax(reached))
-    right, cut = int(alike.sum() + reached[best]), int(cuts[best])
-    threshold = float(size[cut]) if cut >= 0 else 0.0
-    s = share(right, len(size))
-    return FittedShare(s.value, s.right, s.of, s.low, s.high, threshold)
+    return FittedShare(*astuple(share(int(reached[best]), len(labels))), threshold=float(candidates[best]))
 
 
 def commonest(labels: Sequence[int]) -> int | None:
@@ -113,14 +90,10 @@ def mean_interval(values: Sequence[int], clusters: Sequence[Hashable]) -> tuple[
     """
     if not values:
         return -1.0, 1.0
-    each = np.asarray(values, np.int64)
-    numbers: dict[Hashable, int] = {}
-    member = np.array([numbers.setdefault(name, len(numbers)) for name in clusters])
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(clusters))}
+    member = [numbers[name] for name in clusters]
+    sums, sizes, count = np.bincount(member, values), np.bincount(member), len(numbers)
     chance = np.random.default_rng(SEED)
-    means: list[float] = []
-    for _ in range(RESAMPLES):
-        drawn = np.bincount(chance.integers(len(numbers), size=len(numbers)), minlength=len(numbers))
-        weights = drawn[member]
-        means.append(float(weights @ each) / int(weights.sum()))
-    low, high = np.quantile(means, (0.025, 0.975))
+    draws = (chance.integers(count, size=count) for _ in range(RESAMPLES))
+    low, high = np.quantile([sums[drawn].sum() / sizes[drawn].sum() for drawn in draws], (0.025, 0.975))
     return float(low), float(high)

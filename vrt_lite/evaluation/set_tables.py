@@ -48,8 +48,6 @@ def columns(path: Path) -> frozenset[str]:
 
 def cell_text(value: object) -> str:
     """Return a cell as text; empty for a missing value (None, NaN, "nan", "null")."""
-    if value is None or value != value:  # noqa: PLR0124 - NaN is not itself
-        return ""
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # pandas makes 1 a 1.0 where a neighbour is empty
     shown = str(value).strip()
@@ -57,7 +55,7 @@ def cell_text(value: object) -> str:
 
 
 def _json_rows(path: Path) -> Iterator[Row | str]:
-    """Yield the objects of a list; also those of JSON lines in a file with this suffix."""
+    """Yield the objects of a list; of a file that has none, those of its lines."""
     if path.stat().st_size > _MOST_BYTES:
         raise UsageError(f"{path} is larger than 1 GB; write it as JSONL.")
     try:
@@ -66,14 +64,12 @@ def _json_rows(path: Path) -> Iterator[Row | str]:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text. Save it as UTF-8.") from error
     try:
-        found: object = json.loads(whole)
-    except (ValueError, RecursionError) as error:
-        if whole.lstrip().startswith("{"):
-            yield from (row for _, row in read_json_lines(io.StringIO(whole)))
-            return
-        raise UsageError(f"{path} is not JSON: {error}.") from error
+        found = json.loads(whole)
+    except (ValueError, RecursionError):
+        found = None
     if not isinstance(found, list):
-        raise UsageError(f"{path} is no list of pairs.")
+        yield from (row for _, row in read_json_lines(io.StringIO(whole)))
+        return
     for row in cast("list[object]", found):
         yield cast("Row", row) if isinstance(row, dict) else f"is not a JSON object: {json.dumps(row)[:40]}"
 

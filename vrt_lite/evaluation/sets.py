@@ -13,7 +13,6 @@ from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.layouts import (
     KEYS,
     LAYOUTS,
-    PAIRS,
     LabelledPair,
     Layout,
     SkippedRow,
@@ -24,8 +23,7 @@ from vrt_lite.evaluation.layouts import (
 )
 from vrt_lite.evaluation.set_tables import SUFFIXES, columns, numbered_rows
 
-_BELOW = ("video_generation", "data")
-_MOST_TABLES = 50
+_FOLDERS = ("", "video_generation", "data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +64,22 @@ def locate_set(where: Path, *, name: str | None = None, split: str | None = None
     """
     requested = layouts_of(name, split) if name or split else ()
     if where.is_file():
-        return Place(_layout_of(where, requested, split), where, clips or where.parent)
+        return Place(_find_layout(where, requested, split), where, clips or where.parent)
+    suffixes = ", ".join(SUFFIXES)
     if not where.is_dir():
         if where.suffix.lower() in SUFFIXES:
-            raise UsageError(f"There is no table {str(where)!r}. Give the path of one: {', '.join(SUFFIXES)}.")
+            raise UsageError(f"There is no table {str(where)!r}. Give the path of one: {suffixes}.")
         raise UsageError(
-            f"There is no set {str(where)!r}. Give a name ({', '.join(set_names())}), a folder, or a table of pairs "
-            f"({', '.join(SUFFIXES)})."
+            f"There is no set {str(where)!r}. Give a name ({set_names()}), a folder, or a table of pairs ({suffixes})."
         )
-    for known in requested or (*LAYOUTS, PAIRS):
-        for table in (table for pattern in known.tables for table in sorted(where.glob(pattern))):
+    for known in requested or LAYOUTS:
+        for table in known.list_tables(where):
             if not known.missing(columns(table)):
                 return Place(known, table, clips or where)
-    return _only_table(where, requested, split, clips)
+    return _only_table(where, requested, split, clips or where)
 
 
-def _layout_of(table: Path, requested: Sequence[Layout], split: str | None) -> Layout:
+def _find_layout(table: Path, requested: Sequence[Layout], split: str | None) -> Layout:
     """Find the layout of a table. If layouts are `requested`, one must fit; it gives the split if the name does not.
 
     UsageError if none fits, or if the table is of another split.
@@ -95,34 +93,32 @@ def _layout_of(table: Path, requested: Sequence[Layout], split: str | None) -> L
     if known is None:
         raise UsageError(
             f"{table} is no known table of pairs. A plain one has columns a, b, prompt and overall (A, B or same), "
-            f"and may have TA, VQ, MQ, id and group; known layouts are {', '.join(set_names())}."
+            f"and may have TA, VQ, MQ, id and group; known layouts are {set_names()}."
         )
     if split and known.split not in ("", split):
         raise UsageError(f"{table} is {known.full_name}, not {split!r}: leave out --split, or give that split's table.")
     return fitting[0] if split else known
 
 
-def _only_table(folder: Path, requested: Sequence[Layout], split: str | None, clips: Path | None) -> Place:
+def _only_table(folder: Path, requested: Sequence[Layout], split: str | None, clips: Path) -> Place:
     """Find the only table in a folder that has a known layout, whatever its name."""
-    folders = [folder, *(below for name in _BELOW if (below := folder / name).is_dir())]
-    paths = [path for place in folders for path in sorted(place.iterdir())]
-    tables = [path for path in paths if path.suffix.lower() in SUFFIXES and path.is_file()][:_MOST_TABLES]
+    paths = [path for name in _FOLDERS for path in sorted((folder / name).glob("*"))]
     found: list[Place] = []
-    for table in tables:
-        known = recognise(table, columns(table))
-        fitting = [layout for layout in requested if not layout.missing(columns(table))]
-        if known and (fitting or not requested) and not (split and known.split):
-            found.append(Place(fitting[0] if split else known, table, clips or folder))
-    if len(found) == 1:
-        return found[0]
-    if found:
+    refused: list[UsageError] = []
+    for table in (path for path in paths if path.suffix.lower() in SUFFIXES and path.is_file()):
+        try:
+            found.append(Place(_find_layout(table, requested, split), table, clips))
+        except UsageError as error:
+            refused.append(error)
+    if len(found) > 1:
         names = ", ".join(place.table.name for place in found[:5])
         raise UsageError(f"{folder} has more than one table of pairs ({names}); give the one that is meant.")
-    if not requested:
-        raise UsageError(f"{folder} has no table of pairs in a known layout. Give the table itself as SET.")
-    tables_there = " or ".join(requested[0].published_tables)
-    name = requested[0].full_name if split else requested[0].title
-    raise UsageError(f"{folder} is not laid out as {name}: {tables_there} is not there. Give the table as SET.")
+    if found:
+        return found[0]
+    if refused:
+        raise refused[0]
+    meant = requested[0].title if requested else "any known set"
+    raise UsageError(f"{folder} is not laid out as {meant}: it has no table of pairs. Give the table itself as SET.")
 
 
 def read_set(place: Place) -> LabelledSet:
@@ -131,12 +127,12 @@ def read_set(place: Place) -> LabelledSet:
     left_out: list[SkippedRow] = []
     prompts: dict[str, str] = {}
     for number, row in numbered_rows(place.table):
-        match pair_of(place.layout, number, row):
-            case LabelledPair() as pair:
-                # Many pairs share a prompt: one string for all of them.
-                pairs.append(replace(pair, prompt=prompts.setdefault(pair.prompt, pair.prompt)))
-            case SkippedRow() as skipped:
-                left_out.append(skipped)
+        read = pair_of(place.layout, number, row)
+        if isinstance(read, SkippedRow):
+            left_out.append(read)
+        else:
+            # Many pairs share a prompt: one string for all of them.
+            pairs.append(replace(read, prompt=prompts.setdefault(read.prompt, read.prompt)))
     if not pairs:
         first = f" The first: {left_out[0].reason}." if left_out else ""
         raise UsageError(f"{place.table} has no pair that can be judged ({len(left_out)} rows left out).{first}")
@@ -150,9 +146,7 @@ def choose_pairs(
 
     With the same seed, a larger sample contains the smaller one.
     """
-    chosen = list(pairs)
-    if sample is not None and sample < len(chosen):
-        drawn = list(range(len(chosen)))
+    drawn = list(range(len(pairs)))
+    if sample is not None and sample < len(pairs):
         random.Random(seed).shuffle(drawn)
-        chosen = [chosen[i] for i in sorted(drawn[:sample])]
-    return chosen[:limit]
+    return [pairs[number] for number in sorted(drawn[:sample])][:limit]

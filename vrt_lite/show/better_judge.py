@@ -64,7 +64,7 @@ def suggest_judge(
 
 def keep_candidates(models: Iterable[ListedModel]) -> list[Candidate]:
     """Choose the judges with published figures, the most accurate first, and keep them for `show_better_judge`."""
-    from vrt_lite.evaluation.figures import find_published  # noqa: PLC0415
+    from vrt_lite.evaluation.published import find_published  # noqa: PLC0415
     from vrt_lite.models.library import recipes  # noqa: PLC0415
 
     told = find_published(*_SET)

@@ -17,8 +17,7 @@ from vrt_lite.show.evaluation_sections import MEASURES, name_band, name_main, na
 from vrt_lite.show.words import DIMENSION_NAMES, FAINT, INK, LINE, PAPER, SIDE_COLOURS
 
 if TYPE_CHECKING:
-    from vrt_lite.evaluation.figures import Accuracy, Baselines, Coverage, Figures
-    from vrt_lite.evaluation.metrics import Share
+    from vrt_lite.records.figures import Accuracy, Baselines, Coverage, Figures, Share
 
 Mark = Literal["tau", "diff", "other"]
 """What a row shows: a measure that counts ties, one that leaves them out, or something else than the judge."""

@@ -13,8 +13,7 @@ from vrt_lite.show.words import DIMENSION_NAMES, count_of, list_warnings, name_j
 from vrt_lite.show.wrapping import write_lines
 
 if TYPE_CHECKING:
-    from vrt_lite.evaluation.figures import Band, Baselines, Cost, Coverage, Figures, OrderFigures, Part
-    from vrt_lite.evaluation.metrics import Share
+    from vrt_lite.records.figures import Band, Baselines, Cost, Coverage, Figures, OrderFigures, Part, Share
 
 MEASURES: Final = {
     "tau": "three classes, ties count; from the verdicts",

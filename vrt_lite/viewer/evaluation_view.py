@@ -13,7 +13,7 @@ from vrt_lite.show.words import count_of, list_warnings, name_judge, percent
 from vrt_lite.viewer.run_view import RunView
 
 if TYPE_CHECKING:
-    from vrt_lite.evaluation.figures import Figures
+    from vrt_lite.records.figures import Figures
 
 
 def prepare_evaluation(view: RunView) -> dict[str, Any]:

@@ -6,19 +6,32 @@ Shares are from 0 to 1. A KEY is OA, TA, VQ or MQ; a mapping by KEY has those th
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
-from vrt_lite.evaluation.metrics import FittedShare, Share
 from vrt_lite.records.conditions import Conditions
 from vrt_lite.records.labelled import Orders
 
 VERSION: Final = 4
 Measure = Literal["tau", "diff", "calibrated", "sign"]
+
+
+class Share(msgspec.Struct, frozen=True):
+    """`right` of `of` pairs, and the 95 % interval. `value` is right / of, from 0 to 1; None without pairs."""
+
+    value: float | None
+    right: int
+    of: int
+    low: float
+    high: float
+
+
+class FittedShare(Share, frozen=True, omit_defaults=True):
+    """What `calibrated` returns: |m| up to `threshold` counts as a tie. None without pairs."""
+
+    threshold: float | None = None
 
 
 class AnswerShare(Share, frozen=True):
@@ -179,6 +192,40 @@ class Failures(msgspec.Struct, frozen=True):
     first: tuple[NamedFailure, ...]
 
 
+class PublishedFigure(msgspec.Struct, frozen=True):
+    """The accuracy of a model as it is published: a share from 0 to 1, beside the measure that it can be of.
+
+    `note` is what was found about it; empty if nothing was.
+    """
+
+    model: str
+    measure: Measure
+    value: float
+    source: str
+    note: str = ""
+
+
+class Published(msgspec.Struct, frozen=True):
+    """Published figures of a set and split, for the overall judgment.
+
+    `left_out` says which printed figures stand nowhere, and why. `other_splits` are the other splits with published
+    figures, which cannot be compared with figures on this one.
+    """
+
+    figures: tuple[PublishedFigure, ...]
+    left_out: tuple[str, ...]
+    other_splits: tuple[str, ...]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that have a figure."""
+        return tuple(dict.fromkeys(figure.model for figure in self.figures))
+
+    def find_value(self, model: str, measure: str) -> float | None:
+        """Find a model's figure beside a measure."""
+        return next((f.value for f in self.figures if (f.model, f.measure) == (model, measure)), None)
+
+
 class Figures(msgspec.Struct, frozen=True):
     """All figures of an evaluation.
 
@@ -219,87 +266,3 @@ class Figures(msgspec.Struct, frozen=True):
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         return json.loads(json.dumps(msgspec.to_builtins(self)))
-
-
-class PublishedFigure(msgspec.Struct, frozen=True):
-    """The accuracy of a model as it is published: a share from 0 to 1, beside the measure that it can be of.
-
-    `note` is what was found about it; empty if nothing was.
-    """
-
-    model: str
-    measure: Measure
-    value: float
-    source: str
-    note: str = ""
-
-
-class Published(msgspec.Struct, frozen=True):
-    """Published figures of a set and split, for the overall judgment.
-
-    `left_out` says which printed figures stand nowhere, and why. `other_splits` are the other splits with published
-    figures, which cannot be compared with figures on this one.
-    """
-
-    figures: tuple[PublishedFigure, ...]
-    left_out: tuple[str, ...]
-    other_splits: tuple[str, ...]
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The models that have a figure."""
-        return tuple(dict.fromkeys(figure.model for figure in self.figures))
-
-    def find_value(self, model: str, measure: str) -> float | None:
-        """Find a model's figure beside a measure."""
-        return next((f.value for f in self.figures if (f.model, f.measure) == (model, measure)), None)
-
-
-class PublishedAccuracy(msgspec.Struct, frozen=True):
-    """A model's published accuracy with tied pairs left out, on one set and split, and who says so."""
-
-    set: str
-    split: str
-    value: float
-    source: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return msgspec.to_builtins(self)
-
-
-def list_published(model: str) -> list[PublishedAccuracy]:
-    """List the published accuracy of a model, tied pairs left out; where sources conflict, all of them."""
-    table = _read_published()
-    return [
-        PublishedAccuracy(row["set"], row["split"], row["value"], table["sources"][row["source"]])
-        for row in table["figures"]
-        if model and row["model"] == model and row["measure"] in ("diff", "sign")
-    ]
-
-
-def _read_published() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
-
-
-def find_published(name: str, split: str) -> Published | None:
-    """Find the published figures of a set, for one of its splits; None for a set of which nothing is published."""
-    table = _read_published()
-    rows = [row for row in table["figures"] if row["set"] == name]
-    left_out = tuple(
-        table["reasons"][row["why"]] for row in table["left_out"] if (row["set"], row["split"]) == (name, split)
-    )
-    if not rows and not left_out:
-        return None
-    figures = tuple(
-        PublishedFigure(
-            model=row["model"],
-            measure=row["measure"],
-            value=round(row["value"] / 100, 4),
-            source=table["sources"][row["source"]],
-            note=table["notes"].get(row.get("note"), ""),
-        )
-        for row in rows
-        if row["split"] == split
-    )
-    return Published(figures, left_out, tuple(dict.fromkeys(row["split"] for row in rows if row["split"] != split)))
