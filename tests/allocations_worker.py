@@ -19,11 +19,16 @@ def fail_allocations(first: int, last: int) -> int:
 
 def compare_failing(clips: tuple[Path, Path], prompt: str, first: int, last: int) -> tuple[Judgement, int]:
     """Compare with a judge that stays open, while these allocations fail. Returns how many there were too."""
-    if not _opened:
-        _opened.append(Judge(settings=Settings(cache=False)))
-    fail_allocations(first, last)
     try:
-        judgement = _opened[0].compare(*clips, prompt=prompt)
+        judgement = compare_starving(clips, prompt, first, last)
     finally:
         count = fail_allocations(-1, -1)
     return judgement, count
+
+
+def compare_starving(clips: tuple[Path, Path], prompt: str, first: int, last: int = 2**62) -> Judgement:
+    """Compare as `compare_failing` does, and let allocations go on to fail."""
+    if not _opened:
+        _opened.append(Judge(settings=Settings(cache=False)))
+    fail_allocations(first, last)
+    return _opened[0].compare(*clips, prompt=prompt)

@@ -1,4 +1,4 @@
-"""One allocation in a worker fails, whichever it is: an error or the same verdict follows, and later ones are right."""
+"""Allocations in a worker fail, whichever they are: an error or the same verdict follows, and later ones are right."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from allocations_worker import compare_failing
+from allocations_worker import compare_failing, compare_starving
 
+from vrt_lite.errors import ShortageError, WorkerEndedError
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.worker import Worker
 
@@ -61,3 +63,18 @@ def test_an_allocation_that_fails_gives_an_error_or_the_same_verdict(worker: Wor
         judgement, _ = worker.call(compare_failing, PAIR, PROMPT, -1, -1)
     assert verdict_of(judgement) == expected
     assert failures or samples < 10
+
+
+@pytest.mark.parametrize("samples", [1, pytest.param(40, marks=pytest.mark.nightly)])
+def test_a_process_without_any_memory_left_is_given_up_in_seconds(worker: Worker, samples: int) -> None:
+    """It may not even be able to raise an error: then it gives no sign of life."""
+    draw = random.Random(samples)
+    with worker:
+        _, in_first = worker.call(compare_failing, PAIR, PROMPT, -1, -1)
+        for _ in range(samples):
+            worker.close()
+            at, began = draw.randrange(in_first * 3 // 4), time.monotonic()
+            with pytest.raises((WorkerEndedError, ShortageError, MemoryError)) as raised:
+                worker.call(compare_starving, PAIR, PROMPT, at)
+            assert time.monotonic() - began < 60, "twelve times what it takes where nothing else runs"
+            assert "\n" not in str(raised.value)

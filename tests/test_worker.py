@@ -168,6 +168,20 @@ def test_an_end_ends_every_call(tmp_path: Path) -> None:
         assert all(isinstance(call.exception(timeout=10), WorkerEndedError) for call in waiting)
 
 
+@pytest.mark.parametrize("how", ["thread", "callback"])
+def test_an_error_that_nobody_would_get_ends_the_process(how: str) -> None:
+    with Worker() as worker, pytest.raises(WorkerKilledError, match="lack of memory"):
+        worker.call(calls.lose_an_error, how)
+
+
+def test_a_process_without_a_sign_of_life_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vrt_lite.worker._LOST_AT_TICK", 10)
+    with Worker() as worker:
+        with pytest.raises(WorkerEndedError, match="does not answer any more"):
+            worker.call(calls.hold_the_interpreter)
+        assert worker.call(calls.add, 1, 2) == 3
+
+
 def test_an_observer_that_raises_ends_the_call_alone() -> None:
     def enough(event: Event) -> None:
         raise EnoughError

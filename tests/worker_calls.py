@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 from vrt_lite.errors import ShortageError, VideoError
@@ -119,3 +121,24 @@ def wait_for_all(folder: Path, number: int, count: int) -> int:
     while len(list(folder.iterdir())) < count and time.monotonic() < until:
         time.sleep(0.005)
     return len(list(folder.iterdir()))
+
+
+def lose_an_error(how: str) -> None:
+    """Wait for what another thread was to do, which it cannot."""
+
+    def fail() -> None:
+        raise MemoryError
+
+    if how == "thread":
+        threading.Thread(target=fail).start()
+    else:
+        done = Future[None]()
+        done.add_done_callback(lambda _: fail())
+        threading.Thread(target=done.set_result, args=(None,)).start()
+    time.sleep(600)
+
+
+def hold_the_interpreter() -> None:
+    """Let no other thread run."""
+    pattern = re.compile("(a|aa)+$")
+    pattern.match("a" * 60 + "b")

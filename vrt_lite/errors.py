@@ -93,14 +93,14 @@ class WorkerEndedError(VrtError):
 
 
 class WorkerKilledError(WorkerEndedError):
-    """The system killed the process that decodes and judges."""
+    """The system killed the process that decodes and judges, or that had no memory left to give an answer."""
 
     status = 5
     kind = "worker_killed"
 
     def __str__(self) -> str:
         return (
-            "The judge's process was killed, probably by the system for lack of memory. Close other programs, use "
+            "The judge's process ended, probably for lack of memory. Close other programs, use "
             "fewer --jobs, or lower --max-pixels; then run the same command again."
         )
 

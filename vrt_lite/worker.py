@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import logging
 import os
 import pickle
 import signal
@@ -16,6 +17,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from vrt_lite.errors import ASK_DOCTOR, ShortageError, VrtError, WorkerEndedError, WorkerKilledError
 from vrt_lite.interfaces import Event, Observe, Stop, Wrote, check_stops, ignore, stops_in_force
@@ -32,15 +34,23 @@ from vrt_lite.shortage import explain_shortage, has_memory, limit_heaps, multipl
 _T = TypeVar("_T")
 _VERSION: Final[str] = sys.modules["vrt_lite"].__version__  # not imported, as that module names what imports this one
 _HEAD: Final = struct.Struct("<QQ")
-"""Before each message: the number of its call, and its length in bytes. A request of no bytes cancels the call."""
+"""Before each message: the number of its call, and its length in bytes."""
+_CANCEL: Final = b""
+_ASK_FOR_SIGN, _SIGN = b"?", b""
+"""The parent asks a process for a sign of life, which is a message of no bytes."""
 _HELLO: Final = b"\0vrt-lite worker\n"
 """What is printed before it is not meant for the parent: Python may run code of the user's when it starts."""
 _START: Final = "import sys; sys.path[:] = sys.argv[3:]; from vrt_lite.worker import serve_calls; serve_calls()"
 _GRACE_SECONDS, _INTERRUPT_SECONDS = 2.0, 0.2
 """How long a call that was cancelled may take to end by itself; less after Ctrl-C."""
 _JOIN_SECONDS: Final = 0.03
-_TICK_SECONDS: Final = 0.2 if sys.platform == "win32" else None
+_STARVED: Final = 86
+"""The status of a process that had no memory left to send an answer."""
+_TICK_SECONDS: Final = 0.2
 """The longest wait, as an interrupt cannot break one on Windows."""
+_ASK_AT_TICK, _LOST_AT_TICK = 5, 30
+"""A process that tells nothing for so long is asked for a sign of life, and is taken for lost without one. Ticks are
+counted, as a clock goes on while both processes are stopped."""
 _MOST_REASON: Final = 200
 """Characters of the last line that a process printed."""
 _THREAD_BYTES: Final = 64 * 2**20
@@ -172,7 +182,7 @@ class _Process:
         forget = stop.wake_with(lambda: answers.put(b""))
         try:
             self._send(number, request)
-            while isinstance(message := self._next(answers, stop, until), _Told):
+            while isinstance(message := self._next(number, answers, stop, until), _Told):
                 observe(message.event)
         except BaseException as error:  # of an interrupt, of the stop, or of `observe`
             if not self.end:
@@ -201,24 +211,35 @@ class _Process:
             self._popen.kill()
             raise
 
-    def _next(self, answers: SimpleQueue[bytes | None], stop: Stop, until: float | None) -> _Told | _Done | _Failed:
+    def _next(
+        self, number: int, answers: SimpleQueue[bytes | None], stop: Stop, until: float | None
+    ) -> _Told | _Done | _Failed:
         """Wait for the next message of a call. Raises the error of `stop`, or that of the process's end."""
+        ticks = 0
         while True:
-            left = until and until - time.monotonic()
-            if left is not None and left <= 0:
+            if until and time.monotonic() >= until:
                 raise WorkerEndedError(f"The judge's process gave no answer in time.{ASK_DOCTOR}")
-            with contextlib.suppress(Empty):
-                said = answers.get(timeout=min((t for t in (left, _TICK_SECONDS) if t is not None), default=None))
-                stop.check()
-                if said is None:
-                    assert self.end
-                    raise self.end()
-                if said:
-                    return pickle.loads(said)
+            try:
+                said = answers.get(timeout=_TICK_SECONDS)
+            except Empty:
+                ticks += 1
+                if ticks == _ASK_AT_TICK:
+                    self._send(number, _ASK_FOR_SIGN)
+                if ticks == _LOST_AT_TICK:
+                    self.kill()
+                    raise WorkerEndedError(f"The judge's process does not answer any more.{ASK_DOCTOR}") from None
+                continue
+            ticks = 0
+            stop.check()
+            if said is None:
+                assert self.end
+                raise self.end()
+            if said:
+                return pickle.loads(said)
 
     def _cancel(self, number: int, answers: SimpleQueue[bytes | None], grace_seconds: float) -> None:
         """End a call; the process, with all its calls, if that takes too long."""
-        self._send(number, b"")
+        self._send(number, _CANCEL)
         until = time.monotonic() + grace_seconds
         with contextlib.suppress(Empty):
             while (said := answers.get(timeout=max(until - time.monotonic(), 0.0))) is not None:
@@ -243,7 +264,7 @@ class _Process:
     def _explain_end(self) -> Callable[[], VrtError]:
         """Wait for the end, and explain it. Statuses of Windows are in hexadecimal, as they are documented."""
         status = self._popen.wait()
-        if -status == getattr(signal, "SIGKILL", None):
+        if status == _STARVED or -status == getattr(signal, "SIGKILL", None):
             return WorkerKilledError
         ending = f"with status {status if status < 256 else hex(status)}" if status >= 0 else f"by signal {-status}"
         with contextlib.suppress(ValueError):
@@ -301,16 +322,18 @@ class _Sender:
 
     def put(self, number: int, message: _Told | _Done | _Failed) -> None:
         """Send a message of a call; words a little later."""
-        if isinstance(message, _Told) and isinstance(message.event, Wrote):
-            self._messages.put((number, message.event))
-        else:
-            self._messages.put((number, pickle.dumps(message)))
+        words = message.event if isinstance(message, _Told) and isinstance(message.event, Wrote) else None
+        self._messages.put((number, words or pickle.dumps(message)))
+
+    def show_life(self, number: int) -> None:
+        """Send the sign of life for which a call has asked."""
+        self._messages.put((number, _SIGN))
 
     def _send_all(self) -> None:
         due = 0.0
         with contextlib.suppress(BrokenPipeError):  # the parent has ended, which ends this process
             while True:
-                number, message = 0, b""
+                number, message = 0, None
                 with contextlib.suppress(Empty):
                     wait = max(due - time.monotonic(), 0.0) if self._words else None
                     number, message = self._messages.get(timeout=wait)
@@ -319,11 +342,11 @@ class _Sender:
                     self._words.setdefault((number, message.order), []).append(message.text)
                     if time.monotonic() < due:
                         continue
-                    message = b""
+                    message = None
                 for (writer, order), texts in self._words.items():
                     _write_message(self._write, writer, pickle.dumps(_Told(Wrote("".join(texts), order))))
                 self._words.clear()
-                if message:
+                if message is not None:
                     _write_message(self._write, number, message)
 
 
@@ -337,23 +360,53 @@ def serve_calls() -> None:
     if sys.argv[1] != _VERSION:
         sys.exit(f"vrt-lite {sys.argv[1]} was replaced by {_VERSION} while it ran: start it again")
     _crash_quietly()
+    _end_when_lost()
     if memory_bytes := int(sys.argv[2]):
         _limit_memory(memory_bytes)
     limit_heaps()
     multiply_in_one_thread()
     os.write(answers, _HELLO)
     sender, stops = _Sender(answers), dict[int, Stop]()
-    for number, request in _read_messages(functools.partial(os.read, requests)):
-        if request:
-            stops[number] = Stop()
-            try:
-                _start_thread(functools.partial(_answer, number, request, stops, sender))
-            except ShortageError as error:
-                del stops[number]
-                sender.put(number, _Failed(error))
-        elif stop := stops.get(number):
-            stop.set(KeyboardInterrupt())
+    try:
+        for number, request in _read_messages(functools.partial(os.read, requests)):
+            if request == _ASK_FOR_SIGN:
+                sender.show_life(number)
+            elif request:
+                stops[number] = Stop()
+                try:
+                    _start_thread(functools.partial(_answer, number, request, stops, sender))
+                except ShortageError as error:
+                    del stops[number]
+                    sender.put(number, _Failed(error))
+            elif stop := stops.get(number):
+                stop.set(KeyboardInterrupt())
+    except MemoryError:
+        os._exit(_STARVED)
     os._exit(0)
+
+
+def _end_when_lost() -> None:
+    """End this process with an error that nobody gets, as with no memory left: its call would be waited for for ever.
+
+    A thread may end so, or not begin; a pool writes what a callback raised to its log.
+    """
+
+    def end(error: BaseException | None) -> NoReturn:
+        starved = error is None or isinstance(error, MemoryError)
+        try:
+            if not starved:
+                traceback.print_exception(error)
+        finally:
+            os._exit(_STARVED if starved else 1)
+
+    def end_if_starved(lost: sys.UnraisableHookArgs) -> None:
+        if lost.exc_type is MemoryError:
+            os._exit(_STARVED)
+        sys.__unraisablehook__(lost)
+
+    threading.excepthook = lambda lost: end(lost.exc_value)
+    sys.unraisablehook = end_if_starved
+    logging.getLogger("concurrent.futures").addFilter(lambda _: end(sys.exception()))
 
 
 def _start_thread(function: Callable[[], None]) -> None:
