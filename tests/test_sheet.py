@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from judgements import Colours, Size, call, colour, judgement, sure
-from PIL import Image, ImageFont
+from PIL import Image
 
 from vrt_lite.cli import run
 from vrt_lite.errors import UsageError
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.show import sheet
 from vrt_lite.show.sheet import draw_sheet
 
 FIRST = [FrameRef(clip, index) for clip in (0, 1) for index in (0, 16, 31, 47)]
@@ -91,20 +90,6 @@ def test_any_shape_stays_on_the_sheet(sizes: tuple[Size, Size], tmp_path: Path) 
 def test_any_text_is_drawn(text: str, tmp_path: Path) -> None:
     shown = judgement([sure()], prompt=text, names=(text[:250] or "a", "b.mp4"), dimension=text)
     boxes(drawn(shown, tmp_path / "s.png"), FIRST)
-
-
-def test_without_freetype(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def bitmap(size: float | None = None) -> ImageFont.ImageFont:
-        if size is not None:
-            raise ImportError("The _imagingft C module is not installed")
-        return ImageFont.load_default_imagefont()
-
-    monkeypatch.setattr(ImageFont, "load_default", bitmap)
-    sheet._font.cache_clear()
-    try:
-        boxes(drawn(judgement([sure()], prompt="狐 \udc80 é"), tmp_path / "s.png"), FIRST)
-    finally:
-        sheet._font.cache_clear()
 
 
 def test_one_file_twice_has_a_sheet_without_frames(tmp_path: Path) -> None:

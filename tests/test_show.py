@@ -140,7 +140,7 @@ def test_panel_in_ascii(case: str) -> None:
 def test_panel_says_who_wins_and_by_how_much(width: int) -> None:
     out = flat(panel(judgement([call(9, 57), sure()]), width))
     assert "b.mp4 (video 2) is better" in out
-    for name in ("Overall", "Prompt alignment (TA)", "Visual quality (VQ)", "Motion quality (MQ)"):
+    for name in ("Overall", "Prompt alignment", "Visual quality", "Motion quality"):
         assert name in out
     for share in ("93%", "81%", "91%"):
         assert share in out

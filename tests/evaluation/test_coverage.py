@@ -29,7 +29,7 @@ from vrt_lite.protocol.verdict import make_verdict, prefer
 from vrt_lite.records.figures import Coverage, Figures
 from vrt_lite.records.labelled import EvalCase, Order, Orders
 from vrt_lite.records.pairs import Result, count_orders
-from vrt_lite.show.evaluation_charts import draw_plots, list_charts, list_confusion
+from vrt_lite.show.evaluation_charts import draw_plots, list_charts
 from vrt_lite.show.evaluation_sections import show_figures
 from vrt_lite.viewer import write_report
 
@@ -109,7 +109,7 @@ def test_a_dimension_that_no_pair_was_judged_in_has_no_figure(tmp_path: Path) ->
     told = [line for line in made.terminal.splitlines() if not line.startswith("judge: ")]  # its scope names it too
     assert len(re.findall("alignment", "\n".join(told).replace("alignment (TA) is not judged", ""))) == 2
     assert "|Prompt alignment (TA)|0 of 8|not judged|" in made.page
-    assert [chart.name for chart in list_charts(made.figures)] == ["accuracy-OA"]
+    assert [chart.name for chart in list_charts(made.figures)] == ["OA"]
     tables = [re.sub(r" {2,}", "|", line) for line in made.terminal.splitlines() if line.startswith("Overall ")]
     share = "|100.0 (68-100)" * 2
     assert tables == [f"Overall|8 of 8{share}|0.0 / 0.0|100.0 / 100.0", f"Overall{share}"]
@@ -167,7 +167,7 @@ def test_a_table_of_nothing_but_what_is_not_judged(tmp_path: Path, order: Orders
     assert "tau 1" not in made.terminal and "tau 0" not in made.terminal
     assert row_of(made.terminal, "group foxes") == "group foxes|0 of 4 (0%)|not judged"
     assert "|group foxes|0 of 4 (0%)|not judged|" in made.page
-    assert (made.plots, list_confusion(made.figures)) == ([], ())
+    assert made.plots == []
     assert "An evaluation" in made.page and "judged as people did" not in made.page
     if order == "both":
         orders = made.json["orders"]
@@ -185,7 +185,7 @@ def test_the_parts_are_about_a_dimension_that_was_judged_and_named(tmp_path: Pat
     assert row_of(made.terminal, "group foxes").startswith("group foxes|4 of 4 (100%)|75.0 ")
     assert "75.0 % judged as people did, Visual quality (VQ)" in made.page
     assert "|Subset, Visual quality (VQ)|" in made.page
-    assert list_confusion(made.figures) == ((3, 1, 0), (0, 0, 0), (0, 0, 0))
+    assert made.figures.confusion["VQ"] == ((3, 1, 0), (0, 0, 0), (0, 0, 0))
 
 
 def test_the_scope_and_the_warnings_are_shown(tmp_path: Path) -> None:
@@ -290,9 +290,8 @@ def test_a_part_says_how_much_of_it_was_judged() -> None:
     assert (clips.pairs, clips.labelled, clips.tau.of, clips.baselines.pairs) == (1, 5, 1, 1)
     text = shown(figures)
     assert row_of(text, "clip 36 to 47 s").startswith("clip 36 to 47 s|8 of 12 (66.7%)|100.0 ")
-    [lengths] = [chart for chart in list_charts(figures) if chart.name == "lengths"]
-    assert lengths.title == "tau by length, Prompt alignment (TA)"
-    assert {row.label: row.words for row in lengths.rows}["clip 36 to 47 s (8 of 12)"] == "100.0 (68-100) of 8"
+    [chart] = [chart for chart in list_charts(figures) if chart.name == "TA"]
+    assert {row.label: row.words for row in chart.rows}["clip 36 to 47 s (8 of 12), tau"] == "100.0 (68-100) of 8"
     # With fewer than 40 judged there are no quarters, however many are labelled.
     few = [case_of(row, {"TA": 1}, {"OA": 1, **({"TA": 1} if row < 39 else {})}) for row in range(48)]
     assert figures_of(few).bands["clip"] == ()

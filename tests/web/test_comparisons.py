@@ -15,7 +15,7 @@ from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 from vrt_lite.show import list_verdict
-from vrt_lite.show.words import write_headline
+from vrt_lite.show.pair_words import write_headline
 
 A, B = str(EXAMPLES / "a.mp4"), str(EXAMPLES / "b.mp4")
 

@@ -8,19 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.protocol.verdict import describe
-from vrt_lite.show.words import (
-    chosen_share,
-    console_on,
-    count_frames,
-    describe_preference,
-    describe_recommendation,
-    list_keys,
-    name_clips,
-    safe,
-    write_headline,
-)
+from vrt_lite.show.words import console_on, safe
 
 if TYPE_CHECKING:
     from vrt_lite.records.judgement import Judgement
@@ -48,34 +36,30 @@ def show_verdict(judgement: Judgement, *, advise: bool = False, stream: TextIO |
 
 def list_verdict(judgement: Judgement) -> list[str]:
     """Return the verdict in plain lines for a client's user: the headline, then what `verdict_lines` tells."""
+    from vrt_lite.show.pair_words import write_headline  # noqa: PLC0415 - the package is imported for less
+
     return [f"{write_headline(judgement.verdict)}.", *verdict_lines(judgement)[1:]]
 
 
 def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]:
     """Return the verdict in plain lines, each "key: value"; the first is the overall one."""
-    verdict = judgement.verdict
-    name = f" ({name_clips(judgement)[judgement.winner - 1]})" if judgement.winner else ""
-    lines = [f"overall: {describe(verdict.overall)}{name}{chosen_share(verdict, OVERALL)} [{verdict.source}]"]
-    for key in list_keys(judgement)[1:]:
-        lines.append(f"{key}: {describe_preference(judgement, key)}{chosen_share(verdict, key)}")
-    if judgement.disagreements:
-        lines.append(f"orders disagree: {', '.join(judgement.disagreements)}")
-    if judgement.measures:
-        # Only where something was measured.
-        from vrt_lite.show.measure_rows import describe_measured, split_measure_rows  # noqa: PLC0415
+    from vrt_lite.show import pair_words as words  # noqa: PLC0415 - the package is imported for less
 
-        rows, alike = split_measure_rows(judgement.measures)
-        lines += describe_measured(judgement)
-        lines += [f"measured {row.name}: {' and '.join(row.values)} {row.unit}, {row.words}" for row in rows]
-        lines += [f"measured alike: {alike}"] if alike else []
+    overall, *rest = words.list_preferences(judgement)
+    names, differ = words.name_clips(judgement), ", ".join(judgement.disagreements)
+    winner = f"({names[judgement.winner - 1]})" if judgement.winner else ""
+    parts = ("overall:", overall.words, winner, overall.share, f"[{judgement.verdict.source}]")
+    lines = [" ".join(filter(None, parts)), *(f"{of.key}: {of.words} {of.share}".rstrip() for of in rest)]
+    lines += [f"orders disagree: {differ}"] if differ else []
+    lines += words.describe_measured(judgement)
+    rows = words.list_measures(judgement)
+    told = [row for row in rows if row.better != 0]
+    lines += [f"measured {row.name}: {' and '.join(row.values)} {row.unit}, {row.words}" for row in told]
+    lines += [f"measured alike: {words.list_alike(rows)}"] if len(told) < len(rows) else []
     lines.append(f"rounds: {' + '.join(str(len(order.rounds)) for order in judgement.orders) or 0}")
-    lines.append(f"frames: {count_frames(judgement)}")
-    lines.append(f"seconds: {judgement.timings.total:.2f}")
+    lines += [f"frames: {words.count_frames(judgement)}", f"seconds: {judgement.timings.total:.2f}"]
     lines += [f"judge: {judgement.model.name}, {judgement.scope}"] if judgement.scope else []
-    if judgement.settings.effort != "full" or judgement.skipped_order or judgement.scores:
-        from vrt_lite.show.efforts import describe_effort, describe_skipped_order  # noqa: PLC0415 - rarely needed
-
-        lines += [line for line in (describe_skipped_order(judgement), describe_effort(judgement)) if line]
-    warnings = [describe_recommendation(verdict), *judgement.warnings]
+    lines += [line for line in words.list_limits(judgement) if line != judgement.scope]
+    warnings = [words.describe_recommendation(judgement.verdict), *judgement.warnings]
     lines += [f"warning: {warning}" for warning in warnings if warning]
     return [safe(line, encoding=encoding) for line in lines]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
+from vrt_lite.show.pair_words import write_headline
 from vrt_lite.show.table import show_table
-from vrt_lite.show.words import write_headline
 from vrt_lite.show.wrapping import write_lines
 
 if TYPE_CHECKING:

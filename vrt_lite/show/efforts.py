@@ -1,4 +1,4 @@
-"""Says what was saved in making a verdict: by an effort, or a second order; and what judging takes with each effort."""
+"""What judging takes with each effort."""
 
 from __future__ import annotations
 
@@ -8,45 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import format_bytes
-from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.show.table import show_table
-from vrt_lite.show.words import count_of, format_range
+from vrt_lite.show.words import format_range
 
 if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan
-    from vrt_lite.records.judgement import Judgement
     from vrt_lite.settings import EffortName
-
-
-def describe_effort(judgement: Judgement) -> str:
-    """Say what the judge was limited to by an effort; empty for the model's own.
-
-    "effort quick: frames of at most 200704 pixels, at most 2 rounds, replies of at most 512 tokens"
-    """
-    settings = judgement.settings
-    if settings.effort == "full":
-        return ""
-    rounds, tokens = count_of(settings.rounds, "round"), settings.max_new_tokens
-    replies = f", replies of at most {tokens} tokens" if tokens else ""
-    return f"effort {settings.effort}: frames of at most {settings.max_pixels} pixels, at most {rounds}{replies}"
-
-
-def describe_skipped_order(judgement: Judgement) -> str:
-    """Say why the second order was left out on purpose; empty if it was not.
-
-    "second order not needed: the probability 0.97 reaches the confidence 0.9"; "each clip judged by itself (VQ 3 and 2,
-    overall 7 and 5), the other order is the mirror"
-    """
-    skipped = judgement.skipped_order
-    if judgement.scores:
-        one, two = judgement.scores
-        names = {name: "overall" if name == OVERALL else name for name in one}
-        told = ", ".join(f"{words} {one[name].value:.3g} and {two[name].value:.3g}" for name, words in names.items())
-        return f"each clip judged by itself ({told}), the other order is the mirror"
-    if skipped is None:
-        return ""
-    reached = f"the probability {skipped.probability:.2f} reaches the confidence {skipped.confidence:g}"
-    return f"second order not needed: {reached}"
 
 
 @dataclass(frozen=True, slots=True)

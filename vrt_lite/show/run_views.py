@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 from vrt_lite.interfaces import Event, Loading, TimeRange, Waiting
 from vrt_lite.show.leaderboard import draw_board, name_first
+from vrt_lite.show.pair_words import write_headline
 from vrt_lite.show.progress import Screen, Status
-from vrt_lite.show.words import count_of, describe_event, format_range, format_time, write_headline
+from vrt_lite.show.words import count_of, describe_event, format_range, format_time
 
 if TYPE_CHECKING:
     from vrt_lite.ranking.clip_groups import ClipGroup

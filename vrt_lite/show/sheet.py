@@ -7,6 +7,7 @@ their video; where the judge counts differently (through both videos), its own n
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,22 +19,8 @@ from PIL import Image, ImageDraw, ImageFont
 from vrt_lite.disk import draft_of
 from vrt_lite.errors import UsageError
 from vrt_lite.protocol.messages import FrameRef
-from vrt_lite.show.words import (
-    FAINT,
-    INK,
-    LINE,
-    PAPER,
-    SIDE_COLOURS,
-    capitalize_first,
-    chosen_share,
-    describe_preference,
-    describe_recommendation,
-    format_moment,
-    list_keys,
-    name_clips,
-    name_dimension,
-    name_round,
-)
+from vrt_lite.show.pair_words import describe_recommendation, list_preferences, name_clips
+from vrt_lite.show.words import FAINT, INK, LINE, PAPER, SIDE_COLOURS, capitalize_first, format_moment, name_round
 
 if TYPE_CHECKING:
     from vrt_lite.interfaces import FrameStore
@@ -42,12 +29,10 @@ if TYPE_CHECKING:
 _LEGIBLE = 400  # a frame is enlarged by whole steps up to this width and height
 _LARGEST = (1280, 720)  # and reduced to this
 _ROW = 2400  # the frames of a row take about this many pixels at most
-_COLUMNS = 8
 _NARROWEST = 640
 _TEXT, _TITLE = 18, 26
 _MARGIN, _GAP = 48, 18
 _LINES = 4
-_LONGEST = 1000  # characters; more do not fit into four lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,26 +64,29 @@ def draw_sheet(judgement: Judgement, frames: FrameStore, path: Path) -> None:
     Raises UsageError for a file that cannot be written, VideoError for a frame that cannot be decoded.
     """
     check_place(path)
-    sections = _sections(judgement)
-    shown = [frame for _, of in sections for frame in of]
-    cell = max([max(frame.size[0], _width(frame.caption, _TEXT)) for frame in shown], default=1)
+    sections = _list_sections(judgement)
+    rows = [[frame for frame in of if frame.ref.clip == clip] for of in sections.values() for clip in (0, 1)]
+    cell = max(
+        [max(of.size[0], math.ceil(_font(_TEXT).getlength(of.caption))) for row in rows for of in row], default=1
+    )
     # As many columns as fit, then as few as give the same number of rows: eight frames are 4 + 4, never 7 + 1.
-    most = max((sum(f.ref.clip == clip for f in of) for _, of in sections for clip in (0, 1)), default=1)
-    fitting = min(most, _COLUMNS, max(_ROW // cell, 1))
-    columns = math.ceil(most / math.ceil(most / fitting))
+    most = max(map(len, rows), default=1) or 1
+    columns = math.ceil(most / math.ceil(most / max(_ROW // cell, 1)))
     width = max(columns * (cell + _GAP) - _GAP, _NARROWEST)
-    verdict = f"{_describe_verdict(judgement)}. {describe_recommendation(judgement.verdict)}"
-    clips = zip((1, 2), name_clips(judgement), SIDE_COLOURS[1:], strict=True)
-    names = [(f"Video {number}: {name}", colour) for number, name, colour in clips]
-    strips = [
-        _text_strip([(judgement.prompt or "(no prompt)", INK)], _TITLE, width),
-        _text_strip([*names, (verdict, INK)], _TEXT, width),
-    ]
-    for title, of in sections:
-        strips.append(_text_strip([(title, INK)], _TITLE, width))
-        for row in _rows(of, columns):
-            strips.append(_frame_strip(row, frames, cell, width))
-    strips.append(_text_strip([(_footnote(judgement, shown), FAINT)], _TEXT, width))
+    strips = list(_draw_head(judgement, width))
+    for title, of in sections.items():
+        strips.append(_draw_text([(title, INK)], _TITLE, width))
+        for clip in (0, 1):
+            shown = [frame for frame in of if frame.ref.clip == clip]
+            for start in range(0, len(shown), columns):
+                strips.append(_draw_row(shown[start : start + columns], frames, cell, width))
+    workspace = judgement.settings.workspace
+    numbered = (
+        f"The judge can ask for {workspace} frames of each video; they are numbered here from 1 to {workspace}. "
+        f"In brackets: its own number, from 1 to {2 * workspace} through both videos."
+    )
+    none = "The judge was shown no frames: both clips are the same file."
+    strips.append(_draw_text([(numbered if sections else none, FAINT)], _TEXT, width))
     sheet = Image.new("RGB", (width + 2 * _MARGIN, sum(strip.height for strip in strips) + _GAP), PAPER)
     top = 0
     for strip in strips:
@@ -111,8 +99,18 @@ def draw_sheet(judgement: Judgement, frames: FrameStore, path: Path) -> None:
         raise UsageError(f"The sheet {str(path)!r} cannot be written: {error.strerror or error}.") from error
 
 
-def _sections(judgement: Judgement) -> list[tuple[str, list[_Frame]]]:
-    """List each set of frames that was shown, under the rounds that showed it, video 1 first."""
+def _draw_head(judgement: Judgement, width: int) -> Iterator[Image.Image]:
+    """Draw the prompt, the clips' names, and the whole verdict: "Overall: video 2 (0.93); Visual quality (VQ): tie"."""
+    names = enumerate(name_clips(judgement), start=1)
+    parts = [f"{of.name}: {of.words}" + (f" ({of.share})" if of.share else "") for of in list_preferences(judgement)]
+    verdict = f"{'; '.join(parts)}. {describe_recommendation(judgement.verdict)}"
+    yield _draw_text([(judgement.prompt or "(no prompt)", INK)], _TITLE, width)
+    clips = [(f"Video {number}: {name}", SIDE_COLOURS[number]) for number, name in names]
+    yield _draw_text([*clips, (verdict, INK)], _TEXT, width)
+
+
+def _list_sections(judgement: Judgement) -> dict[str, list[_Frame]]:
+    """List each set of frames that was shown, under the rounds that showed it."""
     titles: dict[frozenset[FrameRef], list[str]] = {}
     sets: dict[frozenset[FrameRef], list[_Frame]] = {}
     for order in judgement.orders:
@@ -122,49 +120,38 @@ def _sections(judgement: Judgement) -> list[tuple[str, list[_Frame]]]:
                 number = f.index + 1
                 own = f" ({number + judgement.settings.workspace})" if f.video != order.first else ""
                 caption = f"Video {f.video}, frame {number}{own}   {format_moment(f.seconds)}"
-                size = judgement.inputs[f.video - 1].shown_size
-                shown.append(_Frame(FrameRef(f.video - 1, f.index), caption, _drawn_size(*size)))
+                size = _choose_size(*judgement.inputs[f.video - 1].shown_size)
+                shown.append(_Frame(FrameRef(f.video - 1, f.index), caption, size))
             if key := frozenset(frame.ref for frame in shown):
                 titles.setdefault(key, []).append(name_round(order.first - 1, r.number))
-                sets.setdefault(key, sorted(shown, key=lambda frame: frame.ref.clip))
-    return [(capitalize_first("; ".join(titles[key])), shown) for key, shown in sets.items()]
+                sets.setdefault(key, shown)
+    return {capitalize_first("; ".join(titles[key])): shown for key, shown in sets.items()}
 
 
-def _drawn_size(width: int, height: int) -> tuple[int, int]:
+def _choose_size(width: int, height: int) -> tuple[int, int]:
     """Return the size a frame is drawn at: whole steps up while that keeps it small, down if it is huge."""
     steps = max(min(_LEGIBLE // width, _LEGIBLE // height), 1)
     scale = min(_LARGEST[0] / (width * steps), _LARGEST[1] / (height * steps), 1.0) * steps
     return max(round(width * scale), 1), max(round(height * scale), 1)
 
 
-def _rows(shown: Sequence[_Frame], columns: int) -> Iterator[list[_Frame]]:
-    for clip in (0, 1):
-        frames = [frame for frame in shown if frame.ref.clip == clip]
-        yield from (frames[start : start + columns] for start in range(0, len(frames), columns))
-
-
-def _footnote(judgement: Judgement, shown: Sequence[_Frame]) -> str:
-    if not shown:
-        return "The judge was shown no frames: both clips are the same file."
-    workspace = judgement.settings.workspace
-    return (
-        f"The judge can ask for {workspace} frames of each video; they are numbered here from 1 to {workspace}. "
-        f"In brackets: its own number, from 1 to {2 * workspace} through both videos."
-    )
-
-
-def _text_strip(paragraphs: Sequence[tuple[str, str]], size: int, width: int) -> Image.Image:
-    """Draw paragraphs, each in its colour, across the sheet, with space above them."""
-    lines = [(line, colour) for text, colour in paragraphs for line in _wrap(text, size, width)]
-    step = round(1.5 * size)
+def _draw_text(paragraphs: Sequence[tuple[str, str]], size: int, width: int) -> Image.Image:
+    """Draw paragraphs, each in its colour and of so many lines at most, across the sheet, with space above them."""
+    font, step = _font(size), round(1.5 * size)
+    room = int(width / font.getlength("0"))
+    lines: list[tuple[str, str]] = []
+    for text, colour in paragraphs:
+        # What no font draws: control and bidirectional characters, lone surrogates.
+        plain = "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
+        lines += ((line, colour) for line in textwrap.wrap(plain, room, max_lines=_LINES, placeholder=" ..."))
     strip = Image.new("RGB", (width + 2 * _MARGIN, len(lines) * step + _GAP), PAPER)
     draw = ImageDraw.Draw(strip)
     for i, (line, colour) in enumerate(lines):
-        draw.text((_MARGIN, _GAP + i * step), line, colour, _font(size))
+        draw.text((_MARGIN, _GAP + i * step), line, colour, font)
     return strip
 
 
-def _frame_strip(row: Sequence[_Frame], frames: FrameStore, cell: int, width: int) -> Image.Image:
+def _draw_row(row: Sequence[_Frame], frames: FrameStore, cell: int, width: int) -> Image.Image:
     """Draw frames of one video side by side, each with its caption; a bar in the video's colour to their left."""
     colour = SIDE_COLOURS[row[0].ref.clip + 1]
     height = max(frame.size[1] for frame in row)
@@ -175,9 +162,8 @@ def _frame_strip(row: Sequence[_Frame], frames: FrameStore, cell: int, width: in
         left = _MARGIN + column * (cell + _GAP)
         picture = Image.fromarray(pixels)
         grows = frame.size[0] >= picture.width
-        strip.paste(
-            picture.resize(frame.size, Image.Resampling.NEAREST if grows else Image.Resampling.LANCZOS), (left, 0)
-        )
+        resampling = Image.Resampling.NEAREST if grows else Image.Resampling.LANCZOS
+        strip.paste(picture.resize(frame.size, resampling), (left, 0))
         draw.rectangle((left - 1, -1, left + frame.size[0], frame.size[1]), outline=LINE)
         draw.text((left, height + _TEXT // 2), frame.caption, colour, _font(_TEXT))
     return strip
@@ -185,44 +171,4 @@ def _frame_strip(row: Sequence[_Frame], frames: FrameStore, cell: int, width: in
 
 @cache
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    try:
-        return ImageFont.load_default(size)
-    except ImportError:  # a Pillow without FreeType has one small bitmap font
-        return ImageFont.load_default()
-
-
-def _width(text: str, size: int) -> int:
-    return math.ceil(_font(size).getlength(text))
-
-
-def _drawable(text: str, size: int) -> str:
-    """Return text that the font can draw: no control or bidirectional characters, no surrogates."""
-    plain = "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
-    if isinstance(_font(size), ImageFont.FreeTypeFont):
-        return plain
-    return plain.encode("latin-1", "replace").decode("latin-1")
-
-
-def _wrap(text: str, size: int, width: int) -> list[str]:
-    """Break text into lines no wider than `width`, at most `_LINES`; dots stand for what is left out."""
-    lines = [""]
-    for word in _drawable(text[:_LONGEST], size).split():
-        if lines[-1] and _width(f"{lines[-1]} {word}", size) <= width:
-            lines[-1] += f" {word}"
-            continue
-        lines += [""] if lines[-1] else []
-        for character in word:  # a word may be wider than a line, above all in scripts without spaces
-            if lines[-1] and _width(lines[-1] + character, size) > width:
-                lines.append("")
-            lines[-1] += character
-    return lines if len(lines) <= _LINES else [*lines[: _LINES - 1], f"{lines[_LINES - 1]} ..."]
-
-
-def _describe_verdict(judgement: Judgement) -> str:
-    """Describe a whole verdict in one line: "Overall: video 2 (0.93); Video Quality (VQ): tie (0.81); …"."""
-    parts: list[str] = []
-    for key in list_keys(judgement):
-        share = chosen_share(judgement.verdict, key).strip()
-        words = describe_preference(judgement, key) + (f" ({share})" if share else "")
-        parts.append(f"{name_dimension(judgement, key)}: {words}")
-    return "; ".join(parts)
+    return ImageFont.load_default(size)

@@ -8,9 +8,9 @@ Video 1 is always the first clip given. Frames are numbered 1..N within their vi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TextIO, cast
+from typing import TYPE_CHECKING, Final, TextIO
 
 from vrt_lite.interfaces import (
     Encoding,
@@ -25,18 +25,13 @@ from vrt_lite.interfaces import (
     Working,
     Wrote,
 )
-from vrt_lite.profile import preset
-from vrt_lite.protocol.messages import DIMENSIONS, KEYS, OVERALL, FrameRef
-from vrt_lite.protocol.verdict import VIDEOS, Verdict, describe, headline, prefer
+from vrt_lite.protocol.messages import OVERALL, FrameRef
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
     from vrt_lite.interfaces import Event
-    from vrt_lite.protocol.messages import Odds
     from vrt_lite.records.conditions import Conditions
-    from vrt_lite.records.judgement import Judgement
-    from vrt_lite.settings import Wording
 
 DIMENSION_NAMES: Final = {
     OVERALL: "Overall",
@@ -52,7 +47,6 @@ OUTCOMES: Final = {
 }
 """How a round ended."""
 _EXCHANGED = ", clips exchanged"
-_CONFIDENCE = ("low", "medium", "high", "very high", "confirmed")
 _JOINERS = "\u200c\u200d"  # invisible, but Persian and emoji are not spelled without them
 _WIDE_SPACES = "\u00a0\u3000"  # not "printable" to Python
 STYLES: Final = ("dim", "cyan", "magenta")
@@ -63,31 +57,6 @@ PAPER, INK, FAINT, LINE = "#fbfaf8", "#1f2328", "#5b626c", "#dcd8d1"
 
 
 # Names
-
-
-def name_dimension(judgement: Judgement, key: str) -> str:
-    """Return the name of a dimension: that of the preset that the judge read, if it is not the model card's.
-
-    "Temporal Alignment", which the model card says of following the prompt, tells nobody what it means. A dimension of
-    the judge's own is its name.
-    """
-    if key not in KEYS:
-        return key
-    wordings = cast("Mapping[str, Wording]", judgement.settings.dimensions)
-    if key == OVERALL or wordings[key].name == preset("model-card")[key].name:
-        return DIMENSION_NAMES[key]
-    return wordings[key].name
-
-
-def list_keys(judgement: Judgement) -> tuple[str, ...]:
-    """Return the key of each preference to show: overall, the three dimensions, and those of the judge's own."""
-    return (OVERALL, *DIMENSIONS, *judgement.verdict.own)
-
-
-def name_clips(judgement: Judgement) -> tuple[str, str]:
-    """Return the clips' file names, or their paths where both names are the same."""
-    one, two = judgement.inputs
-    return (one.name, two.name) if one.name != two.name else (one.path, two.path)
 
 
 def name_judge(judge: str, scope: str) -> str:
@@ -110,51 +79,6 @@ def name_frames(order: int, frames: Sequence[FrameRef], separator: str) -> str:
 def count_of(number: int, noun: str) -> str:
     """Return a number with its noun, in the singular or the plural."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-# The verdict
-
-
-def shown_odds(verdict: Verdict, key: str) -> Odds | None:
-    """Return the probabilities to show for a preference: none if no model ran, as they would look like a model's."""
-    preference = verdict.all_preferences.get(key)
-    return None if verdict.source == "identical" or preference is None else preference.odds
-
-
-def chosen_share(verdict: Verdict, key: str) -> str:
-    """Format the probability of the choice, as " 0.93"; empty without one, or if the words for the choice have it."""
-    odds, preference = shown_odds(verdict, key), verdict.all_preferences.get(key)
-    return f" {odds[preference.winner]:.2f}" if preference and odds and not preference.undecided else ""
-
-
-def describe_preference(judgement: Judgement, key: str) -> str:
-    """Describe the choice in a dimension, as `describe` does."""
-    return describe(judgement.verdict.all_preferences.get(key))
-
-
-def write_headline(verdict: Verdict, names: tuple[str, str] = VIDEOS) -> str:
-    """Say who wins overall, as `headline` does; no probability if no model ran."""
-    overall = verdict.overall
-    return headline(prefer(overall.winner) if verdict.source == "identical" else overall, names)
-
-
-def describe_recommendation(verdict: Verdict) -> str:
-    """Return a warning about a verdict that the judge only recommended; empty for any other verdict."""
-    if verdict.source != "recommended":
-        return ""
-    confidence = verdict.confidence
-    words = f", with confidence {confidence} of 5 ({_CONFIDENCE[confidence - 1]})" if confidence else ""
-    return f"Only a recommendation{words}: the judge never gave a final answer."
-
-
-def describe_disagreements(names: Sequence[str]) -> str:
-    """Say on which dimensions, by these names, the two orders choose differently; empty without names."""
-    return f"The two orders choose differently: {', '.join(names)}." if names else ""
-
-
-def count_frames(judgement: Judgement) -> int:
-    """Return how many different frames the judge saw."""
-    return len({(f.video, f.index) for order in judgement.orders for r in order.rounds for f in r.frames})
 
 
 def list_warnings(conditions: Conditions) -> list[str]:

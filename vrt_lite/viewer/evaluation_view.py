@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from vrt_lite.evaluation.cases import read_eval_about
 from vrt_lite.evaluation.evaluate import figures_of
-from vrt_lite.show.evaluation_charts import list_charts, list_confusion
-from vrt_lite.show.evaluation_sections import Table, describe_counts, describe_rows, list_sections, name_main, name_set
+from vrt_lite.show.evaluation_charts import list_charts
+from vrt_lite.show.evaluation_sections import (
+    Section,
+    Table,
+    describe_counts,
+    describe_rows,
+    list_sections,
+    name_main,
+    name_set,
+)
 from vrt_lite.show.words import count_of, list_warnings, name_judge, percent
 from vrt_lite.viewer.run_view import RunView
 
@@ -20,10 +28,10 @@ def prepare_evaluation(view: RunView) -> dict[str, Any]:
     """Prepare everything that the viewer shows of an evaluation."""
     figures, about = figures_of(view.run), read_eval_about(view.run)
     heading, name, sections = _write_heading(figures), name_set(figures), list_sections(figures)
-    charts, counts = list_charts(figures), list_confusion(figures)
     first = next((table for section in sections for table in section.tables), Table((), ()))
-    pairs = f"{count_of(sum(map(sum, counts)), 'pair')}{name_main(figures)}"
-    confusion = {"title": "Labels and verdicts", "subtitle": pairs, "counts": counts} if counts else None
+    if about.left_out_rows:
+        rows = [[row] for row in about.left_out_rows]
+        sections.append(Section("No pair to judge", [Table(("Row of the table, and why",), rows, stacks=True)]))
     return {
         "title": f"{heading}: {name or view.run.name}",
         "heading": heading,
@@ -31,8 +39,7 @@ def prepare_evaluation(view: RunView) -> dict[str, Any]:
         "lead": f"{'; '.join([describe_counts(figures), *describe_rows(figures)])}.",
         "warnings": list_warnings(figures.conditions),
         "sections": list(map(asdict, sections)),
-        "plots": {"charts": list(map(asdict, charts)), "confusion": confusion} if charts or counts else None,
-        "left_out": about.left_out_rows,
+        "charts": list(map(asdict, list_charts(figures))),
         "figures": figures.to_json(),
         "table": (heading, first.head, first.rows),
     }

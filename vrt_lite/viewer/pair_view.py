@@ -12,19 +12,9 @@ from urllib.parse import quote
 from vrt_lite.clip_files import PICTURE_SUFFIXES
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.records.judgement import JudgedClip, Judgement
-from vrt_lite.show.efforts import describe_effort, describe_skipped_order
-from vrt_lite.show.measure_rows import describe_measured, list_measure_rows
-from vrt_lite.show.words import (
-    capitalize_first,
-    describe_disagreements,
-    describe_preference,
-    describe_recommendation,
-    list_keys,
-    name_dimension,
-    percent,
-    shown_odds,
-    write_headline,
-)
+from vrt_lite.show import pair_words
+from vrt_lite.show.pair_words import list_preferences, write_headline
+from vrt_lite.show.words import capitalize_first, percent
 from vrt_lite.viewer.page_file import make_table
 from vrt_lite.withholding import withhold_alignment
 
@@ -69,20 +59,15 @@ def prepare_pair(
             quoted = {name: withhold_alignment(of[name]) for name in _QUOTED}
             withheld |= quoted["text"] != of["text"]
             of.update(quoted)
-    names = {key: name_dimension(judgement, key) for key in list_keys(judgement)}
-    doubts = (
-        describe_disagreements([name for key, name in names.items() if key in judgement.disagreements]),
-        describe_recommendation(judgement.verdict),
-    )
-    limits = (describe_skipped_order(judgement), describe_effort(judgement), judgement.scope)
+    preferences = list_preferences(judgement)
     words = {
         "headline": write_title(judgement),
-        "names": names,
-        "choices": {key: describe_preference(judgement, key) for key in names},
-        "lines": [line for line in limits if line],
-        "warnings": [*filter(None, doubts), *judgement.warnings, *warnings],
-        "measures": [asdict(row) for row in list_measure_rows(judgement.measures)],
-        "measured": describe_measured(judgement),
+        "names": {of.key: of.name for of in preferences},
+        "choices": {of.key: of.words for of in preferences},
+        "lines": pair_words.list_limits(judgement),
+        "warnings": [*pair_words.list_doubts(judgement), *judgement.warnings, *warnings],
+        "measures": [asdict(row) for row in pair_words.list_measures(judgement)],
+        "measured": pair_words.describe_measured(judgement),
         "withheld": withheld,
     }
     return {"judgement": record, "words": words, "label": label and asdict(label)}
@@ -98,10 +83,9 @@ def write_title(judgement: Judgement) -> str:
 def make_pair_table(judgement: Judgement) -> str:
     """Make the table of a verdict for a browser without scripts."""
     rows: list[list[str]] = []
-    for key in list_keys(judgement):
-        odds = shown_odds(judgement.verdict, key)
-        shares = [percent(odds[winner]) for winner in (1, 0, 2)] if odds else ["–"] * 3
-        rows.append([name_dimension(judgement, key), capitalize_first(describe_preference(judgement, key)), *shares])
+    for of in list_preferences(judgement):
+        shares = [percent(of.odds[winner]) for winner in (1, 0, 2)] if of.odds else ["–"] * 3
+        rows.append([of.name, capitalize_first(of.words), *shares])
     one, two = (clip.name for clip in judgement.inputs)
     caption = f"{write_title(judgement)}. Video 1: {one}. Video 2: {two}."
     return make_table(caption, ("Dimension", "Better", "Video 1", "Tie", "Video 2"), rows)

@@ -158,8 +158,8 @@ export function showRanking({ title, leader, lines, groups, left_out: leftOut, n
 /** A table of words whose first heading names it, and whose first column names its rows. */
 function showTable({ head, rows, stacks }) {
   const kind = stacks ? null : "number";
-  const showCells = (cells) => cells.map((cell) => h.td({ class: kind }, h.bdi(capitalize(cell))));
-  const lines = rows.map(([name, ...cells]) => h.tr(rowHead(h.bdi(capitalize(name))), showCells(cells)));
+  const showCells = (cells) => cells.map((cell) => h.td({ class: kind }, h.bdi(cell)));
+  const lines = rows.map(([name, ...cells]) => h.tr(rowHead(h.bdi(name)), showCells(cells)));
   const [first, ...rest] = head.map(capitalize);
   const headings = stacks ? [first, ...rest] : [first, ...numbers(...rest)];
   const table = makeTable(stacks ? "figures stacks" : "figures", first, headings, lines);
@@ -180,9 +180,10 @@ function showChart({ title, subtitle, rows }) {
   return h.table({ class: "chart" }, caption, h.tbody(lines, axis));
 }
 
-function showConfusion({ title, subtitle, counts }) {
+function showConfusion(counts) {
   const names = ["A better", "B better", "tie"];
   const most = Math.max(...counts.flat());
+  if (!most) return "";
   const rows = counts.map((row, label) => {
     const cells = row.map((number, verdict) => {
       const cell = h.span({ class: number ? `share ${label === verdict ? "w1" : "w2"}` : "none" }, number);
@@ -192,20 +193,17 @@ function showConfusion({ title, subtitle, counts }) {
     return h.tr(rowHead(`label: ${names[label]}`), cells);
   });
   const heads = names.map((name) => h.th({ scope: "col" }, `verdict: ${name}`));
-  const caption = h.caption(`${title}: `, quiet(subtitle));
-  const table = h.table({ class: "matrix" }, caption, h.thead(h.tr(h.td(), heads)), h.tbody(rows));
-  const scroll = makeScroll(title, table);
+  const table = h.table({ class: "matrix" }, h.caption("Labels and verdicts"), h.thead(h.tr(h.td(), heads)), h.tbody(rows));
+  const scroll = makeScroll("Labels and verdicts", table);
   scroll.classList.add("chart");
   return scroll;
 }
 
 /** The overview of an evaluation, or of comparisons. */
-export function showEvaluation({ heading, lines, lead, warnings, sections = [], plots, left_out: rows = [] }) {
+export function showEvaluation({ heading, lines, lead, warnings, sections = [], charts = [], figures }) {
   const facts = h.p({ class: "how" }, lines.map((line, at) => [at ? " · " : "", h.bdi(line)]));
   const known = [lead && h.p({ class: "lead" }, said(lead)), listWarnings(warnings)];
-  const charts = plots && [plots.charts.map(showChart), plots.confusion && showConfusion(plots.confusion)];
-  const title = `Rows of the table that are no pair to judge (${rows.length})`;
-  const leftOut = rows.length > 0 && h.details(h.summary(title), listLines(rows));
-  const rest = [charts && h.section(h.h2("Plots"), charts), leftOut];
-  return [h.header(makeTitle(heading), facts), known, sections.map(showSection), rest];
+  const counts = figures?.confusion[figures.main];
+  const plots = charts.length > 0 && h.section(h.h2("Plots"), charts.map(showChart), counts && showConfusion(counts));
+  return [h.header(makeTitle(heading), facts), known, sections.map(showSection), plots];
 }

@@ -17,7 +17,8 @@ from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import MIRROR, Verdict, describe
 from vrt_lite.ranking.rank_run import read_rank_about
 from vrt_lite.records.pairs import JudgedPair
-from vrt_lite.show.words import capitalize_first, percent, shown_odds
+from vrt_lite.show.pair_words import shown_odds
+from vrt_lite.show.words import capitalize_first, percent
 from vrt_lite.viewer.pair_view import PairLabel, ShownClip, list_shown, prepare_pair
 
 if TYPE_CHECKING:

@@ -25,8 +25,9 @@ from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank import RankProgress
 from vrt_lite.runs.judging import PairJudge
+from vrt_lite.show.pair_words import write_headline
 from vrt_lite.show.run_views import describe_judgement
-from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event, write_headline
+from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event
 from vrt_lite.viewer.pair_view import place_served
 from vrt_lite.viewer.ranking_view import describe_ladder
 from vrt_lite.web.clip_store import name_clip
