@@ -204,7 +204,7 @@ def test_a_forms_files_go_straight_to_the_servers_own_folder(served: Served) -> 
         connection.sendall(bytes(3 * 2**20))
 
         def arrived() -> int:
-            drafts = (served.home / "uploads").glob("draft-*/a.mp4")
+            drafts = (served.home / "uploads").glob("draft-*/a/a.mp4")
             return sum(path.stat().st_size for path in drafts)
 
         end = time.monotonic() + 10
@@ -231,7 +231,7 @@ def test_an_upload_that_stops_coming_is_ended_and_leaves_nothing(served: Served,
 
     async def upload() -> None:
         reader = BodyReader(UploadFolder(tmp_path / "uploads", decoder), silence_seconds=0.3)
-        await reader.take_clip(Request({"type": "http", "query_string": b"", "headers": []}, receive))
+        await reader.take_clips(Request({"type": "http", "query_string": b"", "headers": []}, receive), "clip")
 
     sent: list[int] = []
     decoder = Decoder()  # which is not needed

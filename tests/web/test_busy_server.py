@@ -28,7 +28,7 @@ from vrt_lite.web.job_queue import MOST_WAITING, JobQueue
 from vrt_lite.web.request_bodies import CompareBody, PullBody
 from vrt_lite.web.served_job import ServedJob
 from vrt_lite.web.server_state import ServerState
-from vrt_lite.web.upload_folder import UploadFolder
+from vrt_lite.web.upload_folder import UploadDraft, UploadFolder
 
 
 @pytest.fixture(scope="module")
@@ -176,11 +176,12 @@ def test_many_pictures_are_not_flushed_one_by_one(tmp_path: Path, monkeypatch: p
     with av.open(STAR) as clip:
         picture = tmp_path / "picture.png"
         next(clip.decode(video=0)).to_image().save(picture)
-    with contextlib.closing(Decoder()) as decoder, UploadFolder(tmp_path / "uploads", decoder).begin() as draft:
+    with contextlib.closing(Decoder()) as decoder:
+        draft = UploadDraft(UploadFolder(tmp_path / "uploads", decoder))
         for number in range(50):
-            draft.begin_file(f"{number}.png")
+            draft.begin_file("clip", f"{number}.png")
             draft.write(picture.read_bytes())
-        draft.keep("8")
+        draft.finish("8")
     assert len(flushed) <= (1 if hasattr(os, "sync") else 50)
 
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
 
-import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from vrt_lite.errors import UsageError
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.web.clip_store import name_clip
 from vrt_lite.web.endpoints import Endpoint, JsonAnswer
-from vrt_lite.web.event_stream import CONTENT_TYPE, HEADERS, follow_own, wait_for_end, write_events
+from vrt_lite.web.event_stream import EventStream, wait_for_end
 from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody, read_body
 from vrt_lite.web.served_job import ServedJob, ToldJob
 from vrt_lite.web.server_state import ServerState
-from vrt_lite.web.uploading import FORM
+from vrt_lite.web.uploading import sends_form
 
 _MOST_DIGITS = 19
 _Asked = CompareBody | RankBody | RewardsBody
@@ -28,48 +26,80 @@ _Asked = CompareBody | RankBody | RewardsBody
 
 async def compare(state: ServerState, request: Request) -> Response:
     """Compare two clips, named in JSON or sent as files in a form. Without `wait` the answer is the job."""
-    uploads: list[str] = []
+    if not sends_form(request):
+        return await judge(state, request, read_body(await state.body_reader.read_json(request), CompareBody))
+    draft, texts = await state.body_reader.take_clips(request, "a", "b")
     try:
-        if request.headers.get("content-type", "").startswith(FORM):
-            fields, clips = await state.body_reader.take_form(request, ("a", "b"))
-            uploads = list(clips.values())
-            body = read_body(_read_form(fields) | clips, CompareBody)
-        else:
-            body = read_body(await state.body_reader.read_json(request), CompareBody)
-        job = await _begin(state, body, (body.a, body.b))
+        body = read_body({**texts, **draft.ids}, CompareBody, strict=False)
     except BaseException:
-        state.clip_store.uploads.give_back(uploads)
+        draft.remove()
         raise
+    return await judge(state, request, body, clean_up=draft.remove)
 
-    def forget_uploads() -> None:
-        if job.ended:
-            state.clip_store.uploads.give_back(uploads)
 
-    if uploads:
-        job.listen(forget_uploads)
+async def judge(
+    state: ServerState, request: Request, body: _Asked, clean_up: Callable[[], None] = lambda: None
+) -> Response:
+    """Judge clips, or the videos of a folder. The answer is the result, or without `wait` the job."""
+    job = ServedJob(body, clean_up=clean_up)
+
+    def begin() -> None:
+        clips = (body.a, body.b) if isinstance(body, CompareBody) else body.clips
+        find = state.clip_store.find_all if isinstance(body, RankBody) else state.clip_store.find
+        for clip in dict.fromkeys(clips):
+            find(clip)
+        state.context.check_model(body.model)
+        state.queue.add(job, keep=not body.wait)
+
     try:
-        return await _answer(state, request, job, wait=body.wait)
-    finally:  # before the client has the answer; and the job may have ended before `listen`
-        await run_in_threadpool(forget_uploads)
+        await state.do("clips", begin)
+    except BaseException:
+        clean_up()
+        raise
+    if "text/event-stream" in request.headers.get("accept", ""):
+        return EventStream(job, give_up=lambda: state.queue.stop(job, "cancelled"))
+    if not body.wait:
+        return _answer_job(job)
+    if not await wait_for_end(job, request):
+        state.queue.stop(job, "cancelled")
+    headers = {"x-job": job.id}
+    if job.result is not None:
+        return JsonAnswer(job.result["judgement"] if job.kind == "compare" else job.result, headers=headers)
+    told: dict[str, Any] = {
+        "kind": "cancelled",
+        "message": "The job was cancelled.",
+        "status": 409,
+        **(job.error or {}),
+    }
+    return JsonAnswer({"error": told}, told.pop("status"), headers)
 
 
 async def rank(state: ServerState, request: Request, body: RankBody) -> Response:
     """Rank clips, or the videos of a folder. The answer is a job, unless `wait` is set."""
-    return await _answer(state, request, await _begin(state, body, body.clips), wait=body.wait)
+    return await judge(state, request, body)
 
 
 async def rewards(state: ServerState, request: Request, body: RewardsBody) -> Response:
     """Give each clip of a prompt a scalar, in log odds."""
-    return await _answer(state, request, await _begin(state, body, body.clips), wait=body.wait)
+    return await judge(state, request, body)
 
 
-async def upload(state: ServerState, request: Request) -> Response:
+async def upload(state: ServerState, request: Request) -> dict[str, str]:
     """Send a clip, its bytes as the body; the answer has its id.
 
     Or a form: several files in its field `clip` are numbered pictures, `fps` a second. `?name=` is the file's name.
     """
-    clip = await state.body_reader.take_clip(request)
-    return JsonAnswer(await state.lanes["clips"].do(_describe_upload, state, clip), HTTPStatus.CREATED)
+    draft, _ = await state.body_reader.take_clips(request, "clip")
+
+    def keep() -> dict[str, str]:
+        clip = state.clip_store.uploads.keep(draft, "clip")
+        path = state.clip_store.find(clip)
+        return {"clip": clip, "name": name_clip(path), "address": state.clip_store.make_address(path)}
+
+    try:
+        return await state.do("clips", keep)
+    finally:
+        draft.remove()
 
 
 def list_folder(state: ServerState, path: str = "") -> dict[str, Any]:
@@ -114,37 +144,31 @@ async def show_job(state: ServerState, job: str) -> dict[str, Any]:
 
 async def cancel_job(state: ServerState, job: str) -> dict[str, Any]:
     """Cancel a job. What it has judged is kept."""
-    found = state.queue.find(job)
-    state.queue.stop(found, "cancelled")
-    return found.describe()
+    return state.queue.stop(state.queue.find(job), "cancelled")
 
 
 async def pause_job(state: ServerState, job: str) -> dict[str, Any]:
     """Pause a job after its present judgement."""
-    found = state.queue.find(job)
-    state.queue.stop(found, "paused")
-    return found.describe()
+    return state.queue.stop(state.queue.find(job), "paused")
 
 
 async def resume_job(state: ServerState, job: str) -> dict[str, Any]:
     """Go on with a paused job."""
-    found = state.queue.find(job)
-    state.queue.resume(found)
-    return found.describe()
+    return state.queue.resume(state.queue.find(job))
 
 
 async def follow_job(state: ServerState, request: Request, job: str) -> Response:
     """Follow a job (text/event-stream): its events as they happen, those after Last-Event-ID."""
     last = request.headers.get("last-event-id", "0")
     after = int(last) if last.isascii() and last.isdigit() and len(last) < _MOST_DIGITS else 0
-    return StreamingResponse(write_events(state.queue.find(job), after=after), headers=HEADERS)
+    return EventStream(state.queue.find(job), after=after)
 
 
 ENDPOINTS = (
     Endpoint("POST", "/v1/compare", compare, body=CompareBody, answer=Judgement, files=("a", "b")),
     Endpoint("POST", "/v1/rank", rank, body=RankBody, answer=ToldJob),
     Endpoint("POST", "/v1/rewards", rewards, body=RewardsBody),
-    Endpoint("POST", "/v1/clips", upload, files=("clip",)),
+    Endpoint("POST", "/v1/clips", upload, files=("clip",), status=HTTPStatus.CREATED),
     Endpoint("GET", "/v1/folders", list_folder, lane="clips"),
     Endpoint("GET", "/v1/models", list_judges),
     Endpoint("POST", "/v1/models/pull", pull, body=PullBody, answer=ToldJob),
@@ -157,51 +181,5 @@ ENDPOINTS = (
 )
 
 
-async def _begin(state: ServerState, body: _Asked, clips: Sequence[str]) -> ServedJob:
-    """Check what is asked for, and put it in the queue."""
-    job = ServedJob(body)
-
-    def begin() -> None:
-        find = state.clip_store.find_all if job.kind == "rank" else state.clip_store.find
-        for clip in dict.fromkeys(clips):
-            find(clip)
-        state.context.check_model(body.model)
-        state.queue.add(job, keep=not body.wait)
-
-    await state.lanes["clips"].do(begin)
-    return job
-
-
-async def _answer(state: ServerState, request: Request, job: ServedJob, *, wait: bool) -> Response:
-    """Answer with the events of a job that this request has begun, its result, or the job itself."""
-    if CONTENT_TYPE in request.headers.get("accept", ""):
-        return StreamingResponse(follow_own(job, request, state.queue), headers=HEADERS)
-    if not wait:
-        return _answer_job(job)
-    if not await wait_for_end(job, request):
-        state.queue.stop(job, "cancelled")
-    if job.result is not None:
-        return JsonAnswer(job.result["judgement"] if job.kind == "compare" else job.result, headers={"x-job": job.id})
-    told: dict[str, Any] = dict(job.error or {"kind": "cancelled", "message": "The job was cancelled.", "status": 409})
-    return JsonAnswer({"error": told}, told.pop("status"), headers={"x-job": job.id})
-
-
-def _describe_upload(state: ServerState, clip: str) -> dict[str, str]:
-    path = state.clip_store.find(clip)
-    return {"clip": clip, "name": name_clip(path), "address": state.clip_store.make_address(path)}
-
-
 def _answer_job(job: ServedJob) -> Response:
-    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED, headers={"location": f"/v1/jobs/{job.id}"})
-
-
-def _read_form(fields: dict[str, str]) -> dict[str, Any]:
-    """Read the fields of a form, which are all text, as the JSON would have them."""
-    flags = {
-        name: fields[name].lower() in ("1", "true", "yes", "on") for name in ("both_orders", "wait") if name in fields
-    }
-    try:
-        options = {"options": msgspec.json.decode(fields["options"])} if "options" in fields else {}
-    except msgspec.DecodeError as error:
-        raise UsageError(f"The form's options are no JSON: {error}.") from error
-    return fields | flags | options
+    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED, {"location": f"/v1/jobs/{job.id}"})

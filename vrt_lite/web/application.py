@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Collection
 
+from anyio import to_thread
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,30 +33,25 @@ def build_application(state: ServerState, *, host: str, names: Collection[str], 
         adopting.cancel()
         state.close()
 
-    routes = [endpoint.make_route() for endpoint in (*API, *PAGES)]
-    handlers = {VrtError: _answer_error, HTTPException: _answer_http_error, Exception: _answer_error}
+    routes = [endpoint.make_route(state) for endpoint in (*API, *PAGES)]
+    handlers = dict.fromkeys((VrtError, OSError, HTTPException, Exception), _answer_error)
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
-    app.state.server = state
     return AccessMiddleware(app, host=host, names=names, token=token)
 
 
 async def _adopt_jobs(state: ServerState) -> None:
     while True:
         await asyncio.sleep(_ADOPT_SECONDS)
-        await run_in_threadpool(state.queue.adopt_jobs)
+        await to_thread.run_sync(state.queue.adopt_jobs)
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     told = describe_error(error)
     status = told.pop("status")
+    if isinstance(error, HTTPException):
+        status, told = error.status_code, {"kind": "http", "message": error.detail}
     seconds = getattr(error, "retry_seconds", None)
     headers = {"retry-after": str(seconds)} if seconds else {}
     if status in (408, 413):
         headers["connection"] = "close"
     return JsonAnswer({"error": told}, status, headers)
-
-
-async def _answer_http_error(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    message = str(getattr(error, "detail", error))
-    return JsonAnswer({"error": {"kind": "http", "message": message}}, status)

@@ -65,9 +65,9 @@ class ClipStore:
         Raises as `find` does. Numbered pictures are checked before and after, as is everything but on Linux.
         """
         if not _CAN_PIN or not os.path.isfile(path):  # noqa: PTH113 - it raises nothing
-            self._check(path)
+            self.check_allowed(path)
             yield path
-            self._check(path)
+            self.check_allowed(path)
             return
         try:
             real = path.resolve()
@@ -119,7 +119,8 @@ class ClipStore:
             return self._is_all_inside(path, find_pictures(path))
         return self._is_inside(path)
 
-    def _check(self, path: Path) -> None:
+    def check_allowed(self, path: Path) -> None:
+        """Raise RefusedRequestError unless a path may be used."""
         if not self.is_allowed(path):
             raise self._refuse(str(path))
 

@@ -74,7 +74,7 @@ class JobQueue:
     def add(self, job: ServedJob, *, keep: bool) -> None:
         """Put a job in the queue; with `keep` a server that starts after a crash finds it.
 
-        RefusedRequestError, with a time, if the queue is full; also if the disk is.
+        RefusedRequestError, with a time, if the queue is full; OSError if the disk is.
         """
         with self._changed:
             self._check_room()
@@ -82,10 +82,10 @@ class JobQueue:
         try:
             if keep:
                 self._files.keep(job)  # without the lock: a disk may take its time
-        except OSError as error:
+        except OSError:
             with self._changed:
                 del self._jobs[job.id]
-            raise RefusedRequestError(507, "disk", f"The job cannot be kept: {error.strerror}.") from error
+            raise
         with self._changed:
             if job.ended:  # it was cancelled meanwhile
                 self._files.forget(job)
@@ -116,8 +116,11 @@ class JobQueue:
         with self._changed:
             return sorted(self._jobs.values(), key=lambda job: -job.created)
 
-    def stop(self, job: ServedJob, state: JobState) -> None:
-        """Cancel a job, or pause it: at once if it waits, else at its next event or after its present judgement."""
+    def stop(self, job: ServedJob, state: JobState) -> dict[str, Any]:
+        """Cancel a job, or pause it: at once if it waits, else at its next event or after its present judgement.
+
+        Returns what it is then.
+        """
         with self._changed:
             if job in self._running:
                 job.ask_to_stop(state)
@@ -125,12 +128,14 @@ class JobQueue:
                 if job in self._waiting:
                     self._waiting.remove(job)
                 self._put(job, state)
+        return job.describe()
 
-    def resume(self, job: ServedJob) -> None:
-        """Put a paused job in the queue again."""
+    def resume(self, job: ServedJob) -> dict[str, Any]:
+        """Put a paused job in the queue again; return what it is then."""
         with self._changed:
             if job.state == "paused":  # it was counted all the time
                 self._put(job, "queued")
+        return job.describe()
 
     def is_short_job_queued(self) -> bool:
         """Return whether a job that is shorter than a ranking waits."""
@@ -182,18 +187,22 @@ class JobQueue:
             if state:
                 self._put(job, state)
             else:
-                self._files.forget(job)
+                self._forget(job)
                 job.end(result or {})
             self._changed.notify_all()
 
     def _put(self, job: ServedJob, state: JobState) -> None:
         """Put a job into a state, and in the queue if that is its state."""
+        if state == "cancelled":
+            self._forget(job)
         job.set_state(state)
         if state == "queued":
             self._waiting.append(job)
             self._changed.notify_all()
-        elif job.ended:
-            self._files.forget(job)
+
+    def _forget(self, job: ServedJob) -> None:
+        self._files.forget(job)
+        job.clean_up()
 
     def _forget_old(self) -> None:
         """Forget the oldest jobs that have ended, beyond a number: their judgements are in the store."""

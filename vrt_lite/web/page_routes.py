@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -27,6 +26,7 @@ from vrt_lite.web.api_routes import ENDPOINTS as API_ENDPOINTS
 from vrt_lite.web.clip_store import name_clip
 from vrt_lite.web.endpoints import Endpoint, describe_endpoints
 from vrt_lite.web.refusals import RefusedRequestError
+from vrt_lite.web.request_bodies import CompareBody
 from vrt_lite.web.run_routes import ENDPOINTS as RUN_ENDPOINTS
 from vrt_lite.web.server_state import ServerState
 
@@ -60,8 +60,8 @@ def view_run(state: ServerState, run: str = "") -> dict[str, Any]:
     view = RunView(state.store.run(run))
     overview = prepare_overview(view)
     del overview["table"]
-    media = _place_clips(state, (of.clip for of in view.shown.values()), view.known, view.folder)
-    return {"overview": overview | {"media": media}, "index": view.prepare_index()}
+    overview["media"] = _place_clips(state, (of.clip for of in view.shown.values()), view.known, view.folder)
+    return {"overview": overview, "index": view.prepare_index()}
 
 
 def view_pair(state: ServerState, run: str = "", pair: str = "") -> dict[str, Any]:
@@ -69,8 +69,8 @@ def view_pair(state: ServerState, run: str = "", pair: str = "") -> dict[str, An
     from vrt_lite.viewer.run_view import RunView  # noqa: PLC0415 - numpy
 
     view = RunView(state.store.run(run))
-    number = int(pair) if pair.isdecimal() and len(pair) <= _MOST_DIGITS else 0
-    if not 1 <= number <= len(view.pairs):
+    number = _read_number(pair)
+    if not number or number > len(view.pairs):
         raise UsageError(f"Run {view.run.name!r} has the pairs 1 to {len(view.pairs)}, and no {pair[:20]!r}.")
     return view.prepare_pair(number)
 
@@ -80,8 +80,8 @@ def view_job(state: ServerState, job: str) -> dict[str, Any]:
     found = state.queue.find(job)
     request = {name: value for name, value in found.request.items() if name != "clips"}
     told: dict[str, Any] = {"job": {"id": found.id, "kind": found.kind, "request": request}}
-    if found.kind == "compare":
-        told["clips"] = [_describe_clip(state, str(found.request[name])) for name in "ab"]
+    if isinstance(found.body, CompareBody):
+        told["clips"] = [_describe_clip(state, clip) for clip in (found.body.a, found.body.b)]
         if found.result:
             judgement = Judgement.from_json(found.result["judgement"])
             told["job"]["run"] = found.result["run"]
@@ -91,19 +91,25 @@ def view_job(state: ServerState, job: str) -> dict[str, Any]:
 
 def show_frame(state: ServerState, clip: str, source: str) -> Response:
     """Show a frame of a clip as a picture: by its number, or the "middle" one."""
-    if source != "middle" and not (source.isdecimal() and len(source) <= _MOST_DIGITS):
+    number = _read_number(source)
+    if number is None and source != "middle":
         raise RefusedRequestError(404, "missing_frame", "There is no such frame.")
     with state.clip_store.open(state.clip_store.find_address(clip)) as opened:
-        picture = state.clip_store.decoder.draw_frame(opened, None if source == "middle" else int(source))
+        picture = state.clip_store.decoder.draw_frame(opened, number)
     return Response(picture, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
 
 
 async def play_clip(state: ServerState, clip: str) -> Response:
     """Send a clip, or a copy that browsers play, or a range of its bytes."""
-    if clip.endswith(".mp4"):
-        copy = await state.lanes["copies"].do(_make_copy, state, clip)
-        return FileResponse(copy, media_type="video/mp4", headers=_SANDBOX)
-    return await run_in_threadpool(_OpenedClip, state, clip)
+    if not clip.endswith(".mp4"):
+        return await state.do("reading", _OpenedClip, state, clip)
+
+    def make_copy() -> Path:
+        path = state.clip_store.find_address(clip)
+        with state.clip_store.open(path) as opened:
+            return state.copies.copy(path, opened)
+
+    return FileResponse(await state.do("copies", make_copy), media_type="video/mp4", headers=_SANDBOX)
 
 
 def describe_api() -> dict[str, Any]:
@@ -118,17 +124,15 @@ async def send_no_icon() -> Response:
 
 API = (*API_ENDPOINTS, *RUN_ENDPOINTS)
 """What /openapi.json describes."""
+_PATHS = ("/", "/rank", "/runs", "/run", "/judges", "/vote", "/docs", "/jobs/{_}")
 PAGES = (
-    *(
-        Endpoint("GET", path, show_page)
-        for path in ("/", "/rank", "/runs", "/run", "/judges", "/vote", "/docs", "/jobs/{_}")
-    ),
-    Endpoint("GET", "/view/run", view_run, is_shared=True),
-    Endpoint("GET", "/view/pair", view_pair, is_shared=True),
-    Endpoint("GET", "/view/jobs/{job}", view_job, lane="clips", is_shared=True),
+    *(Endpoint("GET", path, show_page) for path in _PATHS),
+    Endpoint("GET", "/view/run", view_run),
+    Endpoint("GET", "/view/pair", view_pair),
+    Endpoint("GET", "/view/jobs/{job}", view_job, lane="clips"),
     Endpoint("GET", "/openapi.json", describe_api),
     Endpoint("GET", "/clips/{clip}", play_clip),
-    Endpoint("GET", "/clips/{clip}/frames/{source}", show_frame, lane="pictures", is_shared=True),
+    Endpoint("GET", "/clips/{clip}/frames/{source}", show_frame, lane="pictures"),
     Endpoint("GET", "/favicon.ico", send_no_icon),
 )
 
@@ -150,10 +154,8 @@ class _OpenedClip(FileResponse):
             await super().__call__(scope, receive, send)
 
 
-def _make_copy(state: ServerState, name: str) -> Path:
-    path = state.clip_store.find_address(name)
-    with state.clip_store.open(path) as opened:
-        return state.copies.copy(path, opened)
+def _read_number(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def _place_clips(
@@ -163,7 +165,7 @@ def _place_clips(
     found: dict[str, Any] = {}
     for clip in clips:
         places = find_places(clip, beside, known=(known or {}).get(clip.sha256, ""))
-        addresses = [state.clip_store.make_address(place) for place in places if _has_content(state, place, clip)]
+        addresses = (state.clip_store.make_address(place) for place in places if _has_content(state, place, clip))
         found[clip.sha256] = place_served(next(filter(None, addresses), ""))
     return found
 
@@ -176,8 +178,7 @@ def _has_content(state: ServerState, path: Path, clip: JudgedClip) -> bool:
 
 def _describe_clip(state: ServerState, clip: str) -> dict[str, str]:
     """Describe a clip of a request; one that is gone has no address."""
-    try:
+    with contextlib.suppress(VrtError):
         path = state.clip_store.find(clip)
-    except VrtError:
-        return {"name": json.dumps(clip)[1:41], "address": ""}
-    return {"name": name_clip(path), "address": state.clip_store.make_address(path)}
+        return {"name": name_clip(path), "address": state.clip_store.make_address(path)}
+    return {"name": json.dumps(clip)[1:41], "address": ""}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -28,17 +29,18 @@ class RefusedRequestError(VrtError):
         self.retry_seconds = retry_seconds
 
 
-_STATUSES: Final[tuple[tuple[type[VrtError], int], ...]] = (
-    (UsageError, HTTPStatus.BAD_REQUEST),
-    (MissingClipError, HTTPStatus.NOT_FOUND),
-    (VideoError, HTTPStatus.UNPROCESSABLE_ENTITY),
-    (NoVerdictError, HTTPStatus.UNPROCESSABLE_ENTITY),
-    (ModelError, HTTPStatus.UNPROCESSABLE_ENTITY),
-    (OutOfMemoryError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (ShortageError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (BackendError, HTTPStatus.BAD_GATEWAY),
-)
+_STATUSES: Final[dict[type[VrtError], int]] = {
+    UsageError: HTTPStatus.BAD_REQUEST,
+    MissingClipError: HTTPStatus.NOT_FOUND,
+    VideoError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    NoVerdictError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ModelError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    OutOfMemoryError: HTTPStatus.SERVICE_UNAVAILABLE,
+    ShortageError: HTTPStatus.SERVICE_UNAVAILABLE,
+    BackendError: HTTPStatus.BAD_GATEWAY,
+}
 """Every other error is a 500."""
+_FULL_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
@@ -46,8 +48,10 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, RefusedRequestError):
         return {"status": error.http_status, "kind": error.refusal, "message": str(error)}
     if isinstance(error, VrtError):
-        status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+        status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 500)
         return {"status": int(status), "kind": error.kind, "message": str(error)}
     reason = getattr(error, "strerror", None) or error  # without the name of a file
+    if getattr(error, "errno", None) in _FULL_DISK:
+        return {"status": 507, "kind": "disk", "message": f"This cannot be kept: {reason}."}
     message = f"Unexpected {type(error).__name__}: {reason}. Check this machine: vrt-lite doctor."
     return {"status": 500, "kind": "unexpected", "message": message}

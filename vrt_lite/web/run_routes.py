@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import datetime
 from http import HTTPStatus
 from itertools import chain
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 from starlette.responses import Response, StreamingResponse
 
-from vrt_lite.clip_files import is_clip_there
 from vrt_lite.errors import UsageError
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.ranking.ladder import rate_group
@@ -22,17 +21,31 @@ from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import RunInfo, Store
 from vrt_lite.show.comparisons import list_comparisons
 from vrt_lite.web.endpoints import Endpoint
-from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CopyBody, VoteBody
 from vrt_lite.web.server_state import ServerState
-from vrt_lite.web.votes import count_pairs, find_clips, measure_agreement, read_votes, write_table
+from vrt_lite.web.votes import measure_agreement, read_votes, write_table
 
 _MOST_PROMPT = 200
 
 
 def list_runs(state: ServerState, search: str = "") -> dict[str, Any]:
     """List the runs of the store whose names or prompts have all words of `search`, the last used first."""
-    return {"runs": list_runs_found(state.store, search)}
+    words, found = search.casefold().split(), list[dict[str, Any]]()
+    for info in state.store.runs():
+        prompts = _list_prompts(info, state.store if words else None)
+        text = f"{info.name} {info.kind} {' '.join(prompts)}".casefold()
+        if all(word in text for word in words):
+            more = f" (and {len(prompts) - 1} more)" if len(prompts) > 1 else ""
+            told = {
+                "name": info.name,
+                "kind": info.kind,
+                "prompt": "".join(prompts[:1])[:_MOST_PROMPT] + more,
+                "updated": f"{datetime.fromtimestamp(info.updated).astimezone():%Y-%m-%d %H:%M}",
+                "judgements": info.judgements,
+                "failures": info.failures,
+            }
+            found.append(told)
+    return {"runs": found}
 
 
 def show_run(state: ServerState, run: str = "") -> dict[str, Any]:
@@ -49,11 +62,14 @@ def show_run(state: ServerState, run: str = "") -> dict[str, Any]:
 
 def export_run(state: ServerState, run: str = "", format: str = "csv") -> Response:  # noqa: A002
     """Export a run's judgements: as `csv`, or as `jsonl` with whole judgements."""
-    if format not in ("csv", "jsonl"):
-        raise UsageError(f"The format {format[:20]!r} is neither csv nor jsonl.")
     found = state.store.run(run)
-    lines, kind = (csv_lines(found), "text/csv") if format == "csv" else (json_lines(found), "application/jsonl")
-    return _send_file(lines, f"{found.name}.{format}", kind)
+    match format:
+        case "csv":
+            return _send_file(csv_lines(found), f"{found.name}.csv", "text/csv")
+        case "jsonl":
+            return _send_file(json_lines(found), f"{found.name}.jsonl", "application/jsonl")
+        case _:
+            raise UsageError(f"The format {format[:20]!r} is neither csv nor jsonl.")
 
 
 def copy_best(state: ServerState, body: CopyBody) -> dict[str, list[str]]:
@@ -65,17 +81,14 @@ def copy_best(state: ServerState, body: CopyBody) -> dict[str, list[str]]:
     if run.kind != "rank":
         raise UsageError(f"Run {run.name!r} is no ranking.")
     folder = state.clip_store.find_folder(body.folder) / "best"
-    if not state.clip_store.is_allowed(folder):
-        raise RefusedRequestError(403, "path", f"{str(folder)!r} is in no allowed folder.")
     ladders = [rate_group(group) for group in read_groups(run)]
     chosen = [(ladder.group, best_clips(ladder, body.top)) for ladder in ladders]
-    for clip in chain.from_iterable(clips for _, clips in chosen):
-        if not state.clip_store.is_allowed(clip.path):
-            raise RefusedRequestError(403, "path", f"{clip.name!r} is in no allowed folder.")
-    flagged = [clip for _, clips in chosen for clip in clips if clip.flags]
+    clips = list(chain.from_iterable(clips for _, clips in chosen))
+    for path in (folder, *(clip.path for clip in clips)):
+        state.clip_store.check_allowed(path)
     return {
         "copies": [str(path) for path in copy_winners(chosen, folder)],
-        "flagged": [f"{clip.name} is flagged: {describe_flags(clip.flags)}" for clip in flagged],
+        "flagged": [f"{clip.name} is flagged: {describe_flags(clip.flags)}" for clip in clips if clip.flags],
     }
 
 
@@ -93,15 +106,7 @@ def vote(state: ServerState, body: VoteBody) -> dict[str, bool]:
 
 def show_next_pair(state: ServerState, run: str = "") -> dict[str, Any]:
     """Give the next pair of a run to vote on: where its sides are played, which are at random, and a ticket."""
-    found = state.store.run(run)
-    addresses = {sha256: _make_address(state, path) for sha256, path in find_clips(found).items()}
-    told: dict[str, Any] = {"pairs": count_pairs(found), "votes": len(read_votes(found)), "ticket": None}
-    if given := state.ballots.next_pair(found, addresses.get):
-        ticket, pair = given
-        sides = [addresses[pair.first], addresses[pair.second]]
-        left, right = sides[::-1] if pair.exchanged else sides
-        told |= {"ticket": ticket, "prompt": pair.prompt, "left": left, "right": right}
-    return told
+    return state.ballots.next_pair(state.store.run(run), state.clip_store.make_address)
 
 
 def show_agreement(state: ServerState, run: str = "") -> dict[str, Any]:
@@ -122,45 +127,12 @@ ENDPOINTS = (
 )
 
 
-def list_runs_found(store: Store, search: str) -> list[dict[str, Any]]:
-    """List the runs whose names or prompts have all words, as plain data."""
-    words = search.casefold().split()
-    found: list[dict[str, Any]] = []
-    for info in store.runs():
-        prompts = _list_prompts(info)
-        if words and info.kind == "compare":
-            prompts = list(dict.fromkeys(result.prompt for result in store.run(info.name).results()))
-        text = f"{info.name} {info.kind} {' '.join(prompts)}".casefold()
-        if all(word in text for word in words):
-            prompt = prompts[0][:_MOST_PROMPT] if prompts else ""
-            found.append(
-                {
-                    "name": info.name,
-                    "kind": info.kind,
-                    "prompt": prompt + (f" (and {len(prompts) - 1} more)" if len(prompts) > 1 else ""),
-                    "updated": _format_time(info.updated),
-                    "judgements": info.judgements,
-                    "failures": info.failures,
-                }
-            )
-    return found
-
-
-def _list_prompts(info: RunInfo) -> list[str]:
-    prompt, prompts = info.about.get("prompt"), info.about.get("prompts")
-    if isinstance(prompt, str):
-        return [prompt] if prompt else []
-    return [str(one) for one in cast("list[Any]", prompts)] if isinstance(prompts, list) else []
-
-
-def _format_time(seconds: float) -> str:
-    from datetime import datetime  # noqa: PLC0415
-
-    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M}"
-
-
-def _make_address(state: ServerState, path: Path) -> str:
-    return state.clip_store.make_address(path) if is_clip_there(path) else ""
+def _list_prompts(info: RunInfo, store: Store | None) -> list[str]:
+    """List the prompts of a run; those of comparisons, which are in the `store` alone, if it is given."""
+    if store and info.kind == "compare":
+        return list(dict.fromkeys(result.prompt for result in store.run(info.name).results()))
+    prompts = info.about.get("prompts", info.about.get("prompt") or [])
+    return [prompts] if isinstance(prompts, str) else list(map(str, prompts))
 
 
 def _send_file(lines: Iterator[str], name: str, kind: str) -> StreamingResponse:

@@ -66,9 +66,19 @@ class ToldJob(msgspec.Struct):
 
 
 class ServedJob:
-    """One job. `body` is the request from which it can be begun again."""
+    """One job. `body` is the request from which it can be begun again.
 
-    def __init__(self, body: JobBody, *, id: str = "", state: JobState = "queued") -> None:  # noqa: A002
+    `clean_up` is called before it ends: it removes what was sent for it alone.
+    """
+
+    def __init__(
+        self,
+        body: JobBody,
+        *,
+        id: str = "",  # noqa: A002
+        state: JobState = "queued",
+        clean_up: Callable[[], None] = lambda: None,
+    ) -> None:
         self.id = id or secrets.token_hex(8)
         self.kind: JobKind = KINDS[type(body)]
         self.body = body
@@ -77,6 +87,7 @@ class ServedJob:
         self.error: dict[str, Any] | None = None
         self.stop = Stop()
         """Ends what is done for the job at once."""
+        self.clean_up = clean_up
         self._lock = RLock()
         self._events: list[JobEvent] = []
         self._number = 0

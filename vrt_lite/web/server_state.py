@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from threading import Lock
+from typing import Any, Final, Literal, TypeVar
 
-from starlette.requests import Request
+from anyio import CapacityLimiter, to_thread
 
 from vrt_lite.disk import data_home
 from vrt_lite.runs.store import Store
@@ -16,13 +17,16 @@ from vrt_lite.web.job_context import JobContext, JudgeChoice
 from vrt_lite.web.job_files import JobFiles
 from vrt_lite.web.job_queue import JobQueue
 from vrt_lite.web.playable_copies import PlayableCopies
+from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.served_job import ServedJob
-from vrt_lite.web.slow_work import SlowWork
 from vrt_lite.web.uploading import BodyReader
 from vrt_lite.web.votes import VoteBox
 
 Lane = Literal["reading", "clips", "pictures", "copies"]
 """What slow work is about: the store and models, the files of clips, their frames, or copies that browsers play."""
+_THREADS: Final[dict[Lane, int]] = {"reading": 4, "clips": 2, "pictures": 2, "copies": 1}
+_MOST_WAITING: Final = 64
+_T = TypeVar("_T")
 
 
 class ServerState:
@@ -34,8 +38,6 @@ class ServerState:
             home = data_home()
             self.clip_store = ClipStore(folders, home / "uploads")
             self.copies = PlayableCopies(home / "copies", self.clip_store.decoder)
-            threads: dict[Lane, int] = {"reading": 4, "clips": 2, "pictures": 2, "copies": 1}
-            self.lanes = {lane: SlowWork(count) for lane, count in threads.items()}
             self.body_reader = BodyReader(self.clip_store.uploads)
             self.ballots = VoteBox(self.store)
             self.context = JobContext(self.store, self.clip_store, choice)
@@ -45,27 +47,34 @@ class ServerState:
         except BaseException:
             self.store.close()
             raise
-        self._closing = threading.Lock()
+        self._closing = Lock()
         self._closed = False
 
-    def _perform(self, job: ServedJob) -> dict[str, Any]:
-        from vrt_lite.web.job_work import perform_job  # noqa: PLC0415 - numpy
+    async def do(self, lane: Lane, function: Callable[..., _T], *arguments: Any) -> _T:
+        """Do slow work in one of the threads of its lane: it stops neither the event loop nor what is in other lanes.
 
-        return perform_job(job, self.context)
+        RefusedRequestError if too much waits already.
+        """
+        limiter = self._lanes[lane]
+        if limiter.statistics().tasks_waiting >= _MOST_WAITING:
+            raise RefusedRequestError(429, "busy", "Too much is asked for at once. Try again.", retry_seconds=5)
+        return await to_thread.run_sync(function, *arguments, limiter=limiter)
 
     def close(self) -> None:
         """Stop the engine at its next event, and close the store. It may be called again."""
         with self._closing:
             if not self._closed:
                 self._closed = True
-                for work in self.lanes.values():
-                    work.close()
                 self.queue.close()
                 self.context.close()
                 self.clip_store.decoder.close()
                 self.store.close()
 
+    @cached_property
+    def _lanes(self) -> dict[Lane, CapacityLimiter]:
+        return {lane: CapacityLimiter(count) for lane, count in _THREADS.items()}
 
-def state_of(request: Request) -> ServerState:
-    """Return what the server of a request holds."""
-    return request.app.state.server
+    def _perform(self, job: ServedJob) -> dict[str, Any]:
+        from vrt_lite.web.job_work import perform_job  # noqa: PLC0415 - numpy
+
+        return perform_job(job, self.context)

@@ -6,19 +6,16 @@ An upload is one file, or numbered pictures. What was used least is removed when
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import secrets
 import shutil
 import time
-from collections import Counter
-from collections.abc import Generator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Final
 
-from vrt_lite.clip_files import MOST_PICTURES, PICTURE_SUFFIXES, find_pictures
+from vrt_lite.clip_files import MOST_PICTURES, PICTURE_SUFFIXES, digest_clip, files_of, find_pictures
 from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
@@ -26,12 +23,10 @@ from vrt_lite.web.refusals import RefusedRequestError
 
 MOST_UPLOAD_BYTES: Final = 2 * 2**30
 """The largest clip that can be uploaded."""
-MOST_KEPT_BYTES: Final = 10 * 2**30
-MOST_KEPT: Final = 2_500
+_MOST_KEPT_BYTES: Final = 10 * 2**30
+_MOST_KEPT: Final = 2_500
 """How much of what was uploaded is kept so that it can be played and judged again."""
-DRAFT: Final = "draft-"
-"""The names of folders begin so that are deleted if a killed server leaves them."""
-_UPLOAD = re.compile(r"upload:([0-9a-f]{64})")
+_FOLDER: Final = r"[0-9a-f]{64}|draft-[0-9a-f]{16}[/\\][a-z]+"
 _UNSAFE = re.compile(r"[^\w .()+,@=-]")
 _LONGEST_NAME = 120
 _DRAFT_SECONDS = 3600.0
@@ -40,84 +35,37 @@ _PICTURES, _NO_RATE = "pictures", "no rate"
 
 
 class UploadFolder:
-    """The uploads. A clip's id is "upload:" and the digest of its content."""
+    """The uploads. A clip's id is "upload:" and the digest of its content, or the place of a draft."""
 
     def __init__(self, folder: Path, decoder: Decoder) -> None:
         self.path = folder.absolute()
         self.decoder = decoder
         self._lock = Lock()
-        self._borrowed: Counter[str] = Counter()
-        """How many requests use an upload that is removed after the last of them."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._remove_old_drafts()
+        for draft in self.path.glob("draft-*"):  # a killed server has left it
+            if time.time() - draft.stat().st_mtime > _DRAFT_SECONDS:
+                shutil.rmtree(draft, ignore_errors=True)
 
     def find(self, clip: str) -> Path:
         """Find the path of an upload. RefusedRequestError if it is not here."""
-        found = _UPLOAD.fullmatch(clip)
-        if found is None or (path := self._find(found[1])) is None:
+        found = re.fullmatch(f"upload:({_FOLDER})", clip)
+        if found is None or (path := _find_clip(self.path / found[1])) is None:
             raise RefusedRequestError(404, "missing_clip", f"{clip[:80]!r} is not here any more: upload it again.")
         return path
 
-    @contextlib.contextmanager
-    def begin(self) -> Generator[UploadDraft]:
-        """Begin an upload. What was not kept when the block ends is deleted.
-
-        RefusedRequestError for one that is too large or empty, and if the disk is full.
-        """
-        draft = self.path / f"{DRAFT}{secrets.token_hex(8)}"
-        try:
-            draft.mkdir(mode=0o700)
-            with UploadDraft(self, draft) as upload:
-                yield upload
-        except OSError as error:
-            raise RefusedRequestError(507, "disk", f"The upload cannot be kept: {error.strerror or error}.") from error
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-
-    def keep(self, source: Path, sha256: str, *, borrow: bool) -> str:
-        """Give an upload its place; return its id. With `borrow` it is removed by `give_back`, if it is new."""
+    def keep(self, draft: UploadDraft, field: str) -> str:
+        """Give a clip of a draft its place; return its id."""
+        sha256 = digest_clip(self.find(draft.ids[field]))
+        place = self.path / sha256
         with self._lock:
-            if self._find(sha256) is None:
-                folder = self.path / sha256
-                folder.mkdir(mode=0o700, exist_ok=True)
-                source.replace(folder / source.name)
-                self._borrowed[sha256] = 0
-            elif sha256 not in self._borrowed:
-                return f"upload:{sha256}"
-            if borrow:
-                self._borrowed[sha256] += 1
-            else:
-                del self._borrowed[sha256]
+            if _find_clip(place) is None:
+                shutil.rmtree(place, ignore_errors=True)
+                (draft.folder / field).replace(place)
         return f"upload:{sha256}"
 
     def hide(self, text: str) -> str:
         """Return a text without the folders in which uploads lie here."""
-        return re.sub(rf"{re.escape(str(self.path))}[/\\][0-9a-f]{{64}}[/\\]", "", text)
-
-    def give_back(self, clips: list[str]) -> None:
-        """Take all uploads from a list that were borrowed, and remove those that nobody else uses."""
-        with self._lock:
-            while clips:
-                sha256 = clips.pop().removeprefix("upload:")
-                if sha256 not in self._borrowed:  # it was there before, or was sent to be kept meanwhile
-                    continue
-                self._borrowed[sha256] -= 1
-                if not self._borrowed[sha256]:
-                    del self._borrowed[sha256]
-                    shutil.rmtree(self.path / sha256, ignore_errors=True)
-
-    def _find(self, sha256: str) -> Path | None:
-        folder = self.path / sha256
-        inner = next(folder.iterdir(), None) if folder.is_dir() else None
-        if inner is None:
-            return None
-        os.utime(folder)  # it is in use: others are removed before it
-        if not inner.is_dir():
-            return inner
-        with contextlib.suppress(VideoError):
-            if pictures := find_pictures(_name_pictures(inner)):
-                return pictures.path
-        return None
+        return re.sub(rf"{re.escape(str(self.path))}[/\\]({_FOLDER})[/\\]", "", text)
 
     def make_room(self, size: int) -> None:
         """Remove the uploads that were not used for longest, until there is room for so many bytes more."""
@@ -125,16 +73,10 @@ class UploadFolder:
             kept = list_uploads(self.path)
             count, total = len(kept) + 1, sum(freed for _, freed in kept) + size
             for folder, freed in kept:
-                if total <= MOST_KEPT_BYTES and count <= MOST_KEPT:
+                if total <= _MOST_KEPT_BYTES and count <= _MOST_KEPT:
                     return
                 shutil.rmtree(folder, ignore_errors=True)
                 count, total = count - 1, total - freed
-
-    def _remove_old_drafts(self) -> None:
-        """Remove what killed uploads have left."""
-        for path in self.path.glob(f"{DRAFT}*"):
-            if time.time() - path.stat().st_mtime > _DRAFT_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def list_uploads(folder: Path) -> list[tuple[Path, int]]:
@@ -146,88 +88,102 @@ def list_uploads(folder: Path) -> list[tuple[Path, int]]:
 
 
 class UploadDraft:
-    """An upload while it arrives, file by file, in a folder of its own. A context manager that closes its files."""
+    """The clips that a request sends, while they arrive: a folder for each field of a form. To be removed at last."""
 
-    def __init__(self, uploads: UploadFolder, folder: Path) -> None:
+    def __init__(self, uploads: UploadFolder) -> None:
+        self.folder = uploads.path / f"draft-{secrets.token_hex(8)}"
+        self.ids: dict[str, str] = {}
+        """By which each clip is found, by its field."""
         self._uploads = uploads
-        self._folder = folder
-        self._files: list[Path] = []
+        self._count = 0
         self._file: BinaryIO | None = None
-        self._digest = hashlib.sha256()
-        self._size = 0
 
-    def __enter__(self) -> UploadDraft:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file:
-            self._file.close()
-
-    def begin_file(self, name: str) -> None:
+    def begin_file(self, field: str, name: str) -> None:
         """Begin a file; what is written then goes there. RefusedRequestError if there is one of that name."""
         self._end_file()
-        if len(self._files) >= MOST_PICTURES:
+        self._count += 1
+        if self._count > MOST_PICTURES:
             raise RefusedRequestError(413, "too_large", f"At most {MOST_PICTURES} pictures can be uploaded as a clip.")
-        path = self._folder / make_file_name(name)
-        if path in self._files:
-            raise RefusedRequestError(400, "usage", f"Two pictures have the name {path.name!r}: number them.")
-        self._files.append(path)
-        self._file = path.open("xb")
+        path = self.folder / field / make_file_name(name)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.ids[field] = f"upload:{self.folder.name}/{field}"
+        try:
+            self._file = path.open("xb")
+        except FileExistsError:
+            raise RefusedRequestError(400, "usage", f"Two pictures have the name {path.name!r}: number them.") from None
 
     def write(self, data: bytes) -> None:
-        """Write to the file. RefusedRequestError if the clip gets too large."""
-        self._size += len(data)
-        if self._size > MOST_UPLOAD_BYTES:
-            raise too_large()
-        self._digest.update(data)
+        """Write to the file."""
         assert self._file
         self._file.write(data)
 
-    def keep(self, fps: str, *, borrow: bool = False) -> str:
-        """Keep the upload; return its id. Several files are numbered pictures, with `fps` pictures a second if given.
+    def finish(self, fps: str) -> None:
+        """Check all clips, and put them on the disk. Several files are numbered pictures, `fps` a second if given.
 
-        RefusedRequestError for an empty upload, and for pictures that are no clip.
+        RefusedRequestError for what is no clip that can be judged: it is told now, not when a job fails.
         """
         self._end_file()
-        if not self._size:
-            raise RefusedRequestError(400, "usage", "The upload is empty: send the bytes of a clip.")
-        if len(self._files) == 1:
-            self._check_clip(self._files[0])
-            _flush(self._files)
-            return self._uploads.keep(self._files[0], self._digest.hexdigest(), borrow=borrow)
-        if not re.fullmatch(r"([0-9]{1,9}(\.[0-9]{1,9})?)?", fps):
-            raise RefusedRequestError(400, "usage", f"fps is {fps[:20]!r}: give the pictures a second as a number.")
-        inner = self._folder / (fps or _NO_RATE)
-        pictures = inner / _PICTURES
-        pictures.mkdir(parents=True)
-        for file in self._files:
-            file.rename(pictures / file.name)
-        try:
-            found = find_pictures(_name_pictures(inner))
-        except VideoError as error:
-            raise RefusedRequestError(422, error.kind, f"What was sent as pictures {error.reason}.") from error
-        if found is None or len(found.files) != len(self._files):
-            raise RefusedRequestError(
-                422, "broken_clip", "Several files are one clip only if they are numbered pictures."
-            )
-        self._check_clip(found.path)
-        _flush(found.files)
-        return self._uploads.keep(inner, found.digest(), borrow=borrow)
+        for field, clip in self.ids.items():
+            folder = self.folder / field
+            files = list(folder.iterdir())
+            if not sum(file.stat().st_size for file in files):
+                raise RefusedRequestError(400, "usage", "The upload is empty: send the bytes of a clip.")
+            if len(files) > 1:
+                _gather_pictures(folder, files, fps)
+            path = self._uploads.find(clip)
+            try:
+                self._uploads.decoder.check(path)
+            except VideoError as error:
+                raise RefusedRequestError(422, error.kind, f"{path.name!r} {error.reason}. It is no clip.") from error
+            _flush(files_of(path))
 
-    def _check_clip(self, path: Path) -> None:
-        """Raise RefusedRequestError for what is no clip that can be judged: it is told now, not when a job fails."""
-        try:
-            self._uploads.decoder.check(path)
-        except VideoError as error:
-            raise RefusedRequestError(422, error.kind, f"{path.name!r} {error.reason}. It is no clip.") from error
+    def remove(self) -> None:
+        """Remove what was not kept."""
+        with contextlib.suppress(OSError):
+            self._end_file()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _end_file(self) -> None:
         if self._file:
             self._file.close()
-            self._file = None
 
 
-def _flush(files: Sequence[Path]) -> None:
+def _gather_pictures(folder: Path, files: list[Path], fps: str) -> None:
+    """Put the files of a clip where numbered pictures lie. RefusedRequestError if they are none."""
+    if not re.fullmatch(r"([0-9]{1,9}(\.[0-9]{1,9})?)?", fps):
+        raise RefusedRequestError(400, "usage", f"fps is {fps[:20]!r}: give the pictures a second as a number.")
+    pictures = folder / (fps or _NO_RATE) / _PICTURES
+    pictures.mkdir(parents=True)
+    for file in files:
+        file.rename(pictures / file.name)
+    try:
+        found = find_pictures(_name_pictures(pictures.parent))
+    except VideoError as error:
+        raise RefusedRequestError(422, error.kind, f"What was sent as pictures {error.reason}.") from error
+    if found is None or len(found.files) != len(files):
+        raise RefusedRequestError(422, "broken_clip", "Several files are one clip only if they are numbered pictures.")
+
+
+def _find_clip(folder: Path) -> Path | None:
+    """Find the clip in the folder of an upload, which is used now: others are removed before it."""
+    inner = next(folder.iterdir(), None) if folder.is_dir() else None
+    if inner is None:
+        return None
+    os.utime(folder)
+    if not inner.is_dir():
+        return inner
+    with contextlib.suppress(VideoError):
+        if pictures := find_pictures(_name_pictures(inner)):
+            return pictures.path
+    return None
+
+
+def _name_pictures(folder: Path) -> Path:
+    """Name the numbered pictures in a folder, which has the name of their rate."""
+    return folder / (_PICTURES if folder.name == _NO_RATE else f"{_PICTURES}@{folder.name}")
+
+
+def _flush(files: tuple[Path, ...]) -> None:
     """Put files on the disk: one by itself, and many with all that is to be written, which is far quicker."""
     if len(files) > 1 and hasattr(os, "sync"):
         os.sync()
@@ -235,11 +191,6 @@ def _flush(files: Sequence[Path]) -> None:
     for path in files:
         with path.open("r+b") as file:
             os.fsync(file.fileno())
-
-
-def _name_pictures(folder: Path) -> Path:
-    """Name the numbered pictures in a folder, which has the name of their rate."""
-    return folder / (_PICTURES if folder.name == _NO_RATE else f"{_PICTURES}@{folder.name}")
 
 
 def make_file_name(name: str) -> str:
@@ -251,10 +202,3 @@ def make_file_name(name: str) -> str:
     while len(stem.encode()) > _LONGEST_NAME:
         stem = stem[:-1]
     return f"{stem.rstrip(' .') or 'clip'}.{suffix}"
-
-
-def too_large() -> RefusedRequestError:
-    """Return the refusal of a clip that is too large."""
-    return RefusedRequestError(
-        413, "too_large", f"A clip of at most {MOST_UPLOAD_BYTES >> 30} GB can be uploaded. Use a path instead."
-    )

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncGenerator
-from typing import Any, Final
 
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
 from vrt_lite.errors import UsageError
-from vrt_lite.web.form_parser import PartHead, parse_form
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import MOST_BODY_BYTES
 from vrt_lite.web.upload_folder import MOST_UPLOAD_BYTES, UploadDraft, UploadFolder
 
-FORM: Final = "multipart/form-data"
 _MOST_AT_ONCE = 16
 _SILENCE_SECONDS = 20.0
 _LEAST_BYTES_A_SECOND = 100_000
 _MOST_FIELDS = 16
 _MOST_FIELD_BYTES = 2**20
+
+
+def sends_form(request: Request) -> bool:
+    """Return whether the body of a request is a form that may hold files."""
+    return request.headers.get("content-type", "").startswith("multipart/form-data")
 
 
 class BodyReader:
@@ -33,92 +36,39 @@ class BodyReader:
         self._silence = silence_seconds
         self._running = 0
 
-    async def take_clip(self, request: Request) -> str:
-        """Take the body of a request as a clip; return its id. RefusedRequestError if it is not let in.
+    async def take_clips(self, request: Request, *fields: str) -> tuple[UploadDraft, dict[str, str]]:
+        """Take the clips that a request sends; return them, and the fields of its form that are text.
 
-        A form has a clip in its field `clip`: one file, or numbered pictures, with `fps` pictures a second.
+        A form has each clip in a field of its own: one file, or numbered pictures, `fps` a second. A body that is no
+        form is the first clip itself. RefusedRequestError or UsageError for all else: then nothing is left of it.
         """
-        if request.headers.get("content-type", "").startswith(FORM):
-            _, clips = await self.take_form(request, ("clip",), borrow=False)
-            if not clips:
-                raise UsageError("The form has no file in its field `clip`. See /openapi.json.")
-            return clips["clip"]
-        with self._one_more(), self._uploads.begin() as draft:
-            await self._make_room(request, MOST_UPLOAD_BYTES)
-            draft.begin_file(request.query_params.get("name", "clip.mp4"))
-            async for part in self._receive(request, MOST_UPLOAD_BYTES):
-                await run_in_threadpool(draft.write, part)
-            return await run_in_threadpool(draft.keep, "")
-
-    async def take_form(
-        self, request: Request, clips: tuple[str, ...], *, borrow: bool = True
-    ) -> tuple[dict[str, str], dict[str, str]]:
-        """Take a form; return its fields that are text, and the ids of its clips: the files of the fields in `clips`.
-
-        Several files of one field are numbered pictures; the field `fps` is their rate. `borrow` as in `keep`.
-        """
-        fields: dict[str, bytearray] = {}
-        drafts: dict[str, UploadDraft] = {}
-        most_bytes = len(clips) * MOST_UPLOAD_BYTES + MOST_BODY_BYTES
-        with self._one_more(), contextlib.ExitStack() as stack:
-            await self._make_room(request, most_bytes)
-            draft, text = None, bytearray()
-            parts = self._receive(request, most_bytes)
-            async for part in parse_form(request.headers["content-type"], parts):
-                if isinstance(part, PartHead):
-                    draft, text = None, bytearray()
-                    if part.file is None:
-                        fields[part.field] = text
-                    elif part.field in clips:
-                        if part.field not in drafts:
-                            drafts[part.field] = stack.enter_context(self._uploads.begin())
-                        draft = drafts[part.field]
-                        await run_in_threadpool(draft.begin_file, part.file)
-                    else:
-                        raise UsageError(f"The form has a file in {part.field[:40]!r}; allowed: {', '.join(clips)}.")
-                elif draft:
-                    await run_in_threadpool(draft.write, part)
-                else:
-                    text += part
-                if len(fields) > _MOST_FIELDS or len(text) > _MOST_FIELD_BYTES:
-                    raise UsageError("The form has too many fields, or one that is too long. See /openapi.json.")
-            texts = {field: text.decode(errors="replace") for field, text in fields.items()}
-            return texts, await run_in_threadpool(self._keep_all, drafts, texts.pop("fps", ""), borrow=borrow)
+        most_bytes = len(fields) * MOST_UPLOAD_BYTES + MOST_BODY_BYTES
+        if self._running >= _MOST_AT_ONCE:
+            raise RefusedRequestError(429, "uploads", "Too many uploads at once. Try again.", retry_seconds=5)
+        self._running += 1
+        draft = UploadDraft(self._uploads)
+        try:
+            # What is too large is refused before anything is removed for it.
+            await run_in_threadpool(self._uploads.make_room, _check_length(request, most_bytes))
+            form = _Form(draft, fields, request.headers["content-type"]) if sends_form(request) else None
+            if form is None:
+                draft.begin_file(fields[0], request.query_params.get("name", "clip.mp4"))
+            async for part in self._receive(request, most_bytes):
+                await run_in_threadpool(form.read if form else draft.write, part)
+            texts = form.end() if form else {}
+            await run_in_threadpool(draft.finish, texts.pop("fps", ""))
+        except BaseException:
+            draft.remove()
+            raise
+        finally:
+            self._running -= 1
+        return draft, texts
 
     async def read_json(self, request: Request) -> bytes:
         """Read a body of JSON. A page of another site cannot send this type without being asked first."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise RefusedRequestError(415, "type", "Send JSON, with Content-Type: application/json.")
-        data = bytearray()
-        async for part in self._receive(request, MOST_BODY_BYTES):
-            data += part
-        return bytes(data)
-
-    def _keep_all(self, drafts: dict[str, UploadDraft], fps: str, *, borrow: bool) -> dict[str, str]:
-        """Keep all uploads of a form, or, after an error, none that would be given back."""
-        kept: dict[str, str] = {}
-        try:
-            for field, draft in drafts.items():
-                kept[field] = draft.keep(fps, borrow=borrow)
-        except BaseException:
-            if borrow:
-                self._uploads.give_back(list(kept.values()))
-            raise
-        return kept
-
-    async def _make_room(self, request: Request, most_bytes: int) -> None:
-        """Make room for what a request announces. RefusedRequestError if that is too much: then nothing is removed."""
-        await run_in_threadpool(self._uploads.make_room, _check_length(request, most_bytes))
-
-    @contextlib.contextmanager
-    def _one_more(self) -> Any:
-        if self._running >= _MOST_AT_ONCE:
-            raise RefusedRequestError(429, "uploads", "Too many uploads at once. Try again.", retry_seconds=5)
-        self._running += 1
-        try:
-            yield
-        finally:
-            self._running -= 1
+        return b"".join([part async for part in self._receive(request, MOST_BODY_BYTES)])
 
     async def _receive(self, request: Request, most_bytes: int) -> AsyncGenerator[bytes, None]:
         """Yield what arrives. RefusedRequestError if it is more than that, stops coming, or comes too slowly."""
@@ -127,19 +77,98 @@ class BodyReader:
         parts = request.stream()
         while True:
             try:
-                part = await asyncio.wait_for(anext(parts), self._silence)
-            except StopAsyncIteration:
-                return
+                part = await asyncio.wait_for(anext(parts, None), self._silence)
             except TimeoutError:
                 raise _too_slow() from None
             except ClientDisconnect:
                 raise RefusedRequestError(400, "cut_short", "The upload was cut short.") from None
+            if part is None:
+                return
             size += len(part)
             if size > most_bytes:
                 raise RefusedRequestError(413, "too_large", f"At most {most_bytes} bytes are taken.")
             if time.monotonic() - began > 3 * self._silence + size / _LEAST_BYTES_A_SECOND:
                 raise _too_slow()
             yield part
+
+
+class _Form:
+    """A form (multipart/form-data) while it arrives: a file in it goes straight to its place."""
+
+    def __init__(self, draft: UploadDraft, clips: tuple[str, ...], content_type: str) -> None:
+        self._draft = draft
+        self._clips = clips
+        self._headers: dict[bytes, bytes] = {}
+        self._name = self._value = b""
+        self._texts: dict[str, bytearray] = {}
+        self._text: bytearray | None = None
+        self._ended = False
+        _, options = parse_options_header(content_type)
+        self._parser = MultipartParser(
+            options.get(b"boundary", b""),
+            {
+                "on_part_begin": self._headers.clear,
+                "on_header_field": self._add_name,
+                "on_header_value": self._add_value,
+                "on_header_end": self._end_header,
+                "on_headers_finished": self._begin_part,
+                "on_part_data": self._write,
+                "on_end": self._end,
+            },
+        )
+
+    def read(self, data: bytes) -> None:
+        """Read more of it. UsageError for what is no form, or a part that is not allowed."""
+        try:
+            self._parser.write(data)
+        except (FormParserError, ValueError) as error:
+            raise UsageError(f"The form cannot be read: {error}. See /openapi.json.") from error
+
+    def end(self) -> dict[str, str]:
+        """Return the fields that are text. UsageError if the form has no end, or no file."""
+        if not self._ended or not self._draft.ids:
+            raise UsageError(f"The form has no end, or no file; allowed: {', '.join(self._clips)}. See /openapi.json.")
+        return {field: text.decode(errors="replace") for field, text in self._texts.items()}
+
+    def _add_name(self, data: bytes, start: int, end: int) -> None:
+        self._name += data[start:end]
+
+    def _add_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def _end_header(self) -> None:
+        self._headers[self._name.lower()] = self._value
+        self._name = self._value = b""
+
+    def _begin_part(self) -> None:
+        _, options = parse_options_header(self._headers.get(b"content-disposition"))
+        field, file = (
+            options[name].decode(errors="replace") if name in options else None for name in (b"name", b"filename")
+        )
+        if field is None:
+            raise UsageError("The form cannot be read: a part has no name. See /openapi.json.")
+        self._text = None
+        if file is None:
+            self._text = self._texts[field] = bytearray()
+            self._check_texts()
+        elif field in self._clips:
+            self._draft.begin_file(field, file)
+        else:
+            raise UsageError(f"The form has a file in {field[:40]!r}; allowed: {', '.join(self._clips)}.")
+
+    def _write(self, data: bytes, start: int, end: int) -> None:
+        if self._text is None:
+            self._draft.write(data[start:end])
+            return
+        self._text += data[start:end]
+        self._check_texts()
+
+    def _check_texts(self) -> None:
+        if len(self._texts) > _MOST_FIELDS or len(self._text or b"") > _MOST_FIELD_BYTES:
+            raise UsageError("The form has too many fields, or one that is too long. See /openapi.json.")
+
+    def _end(self) -> None:
+        self._ended = True
 
 
 def _check_length(request: Request, most_bytes: int) -> int:

@@ -8,12 +8,14 @@ import json
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
+import msgspec
+
+from vrt_lite.clip_files import is_clip_there
 from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.metrics import share
 from vrt_lite.protocol.verdict import MIRROR
@@ -25,18 +27,18 @@ from vrt_lite.web.refusals import RefusedRequestError
 
 _ITEM: Final = "vote"
 _MOST_TICKETS = 10_000
-_LETTERS = {0: "same", 1: "A", 2: "B"}
+_LETTERS = ("same", "A", "B")
 
 
-@dataclass(frozen=True, slots=True)
-class BlindPair:
-    """A pair to vote on. `exchanged`: the left side shows the pair's second clip."""
+class Vote(msgspec.Struct, frozen=True):
+    """A vote on a pair, by its clips' sha256. `exchanged`: the left side showed the second clip."""
 
-    run: str
     first: str
     second: str
     prompt: str
     exchanged: bool
+    winner: int = 0
+    made: float = 0.0
 
 
 class VoteBox:
@@ -45,23 +47,28 @@ class VoteBox:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = Lock()
-        self._tickets: OrderedDict[str, BlindPair] = OrderedDict()
+        self._tickets: OrderedDict[str, tuple[str, Vote]] = OrderedDict()
 
-    def next_pair(self, run: Run, playable: Any) -> tuple[str, BlindPair] | None:
-        """Return the next pair without a vote whose clips are `playable`, and its ticket; None if there is none."""
+    def next_pair(self, run: Run, make_address: Callable[[Path], str]) -> dict[str, Any]:
+        """Return the next pair without a vote whose clips can be played, as plain data: where, and its ticket.
+
+        The ticket is None if there is none. Also tells how many pairs there are, and votes.
+        """
         voted = {key for key, _ in run.items(_ITEM)}
-        for pair in run.pairs():
-            if _key(pair) in voted or not (playable(pair.first) and playable(pair.second)):
+        pairs = [pair for pair in run.pairs() if pair.first != pair.second]
+        places = {sha256: make_address(path) for sha256, path in _find_clips(run).items() if is_clip_there(path)}
+        told: dict[str, Any] = {"pairs": len(pairs), "votes": len(voted), "ticket": None}
+        for pair in pairs:
+            left, right = places.get(pair.first), places.get(pair.second)
+            if _key(pair) in voted or not left or not right:
                 continue
-            if pair.first != pair.second:
-                given = BlindPair(run.name, pair.first, pair.second, pair.prompt, bool(secrets.randbelow(2)))
-                ticket = secrets.token_urlsafe(12)
-                with self._lock:
-                    self._tickets[ticket] = given
-                    while len(self._tickets) > _MOST_TICKETS:
-                        self._tickets.popitem(last=False)
-                return ticket, given
-        return None
+            given = Vote(pair.first, pair.second, pair.prompt, bool(secrets.randbelow(2)))
+            if given.exchanged:
+                left, right = right, left
+            ticket = secrets.token_urlsafe(12)
+            self._keep_ticket(ticket, (run.name, given))
+            return told | {"ticket": ticket, "prompt": pair.prompt, "left": left, "right": right}
+        return told
 
     def vote(self, ticket: str, choice: int) -> None:
         """Keep a vote: 1 for the left clip, 2 for the right one, 0 for no difference. A ticket counts once.
@@ -69,52 +76,40 @@ class VoteBox:
         The vote is on the disk on return. After an error the ticket counts again.
         """
         with self._lock:
-            pair = self._tickets.pop(ticket, None)
-        if pair is None:
+            given = self._tickets.pop(ticket, None)
+        if given is None:
             raise RefusedRequestError(409, "ticket", "This pair was voted on, or asked for long ago. Ask for the next.")
+        name, pair = given
         winner = MIRROR[choice] if pair.exchanged else choice  # type: ignore[index]
-        kept = {"first": pair.first, "second": pair.second, "prompt": pair.prompt, "winner": winner}
-        about = {"exchanged": pair.exchanged, "made": time.time()}
+        kept = msgspec.structs.replace(pair, winner=winner, made=time.time())
         try:
-            self._store.run(pair.run).put(_ITEM, _key(pair), kept | about, lasting=True)
+            self._store.run(name).put(_ITEM, _key(pair), msgspec.structs.asdict(kept), lasting=True)
         except BaseException:
-            with self._lock:
-                self._tickets[ticket] = pair
+            self._keep_ticket(ticket, given)
             raise
 
+    def _keep_ticket(self, ticket: str, given: tuple[str, Vote]) -> None:
+        with self._lock:
+            self._tickets[ticket] = given
+            if len(self._tickets) > _MOST_TICKETS:
+                self._tickets.popitem(last=False)
 
-def read_votes(run: Run) -> list[dict[str, Any]]:
+
+def read_votes(run: Run) -> list[Vote]:
     """Read the votes of a run, in the order in which they were made."""
-    return [value for _, value in run.items(_ITEM)]
-
-
-def count_pairs(run: Run) -> int:
-    """Count the pairs of a run that can be voted on."""
-    return sum(pair.first != pair.second for pair in run.pairs())
+    try:
+        return [msgspec.convert(value, Vote) for _, value in run.items(_ITEM)]
+    except msgspec.ValidationError as error:
+        raise UsageError(f"A vote in the store cannot be read: {error}.") from error
 
 
 def write_table(run: Run) -> Iterator[str]:
     """Yield the lines of the table that `vrt-lite eval` reads: a, b, prompt, overall, id."""
-    paths = find_clips(run)
-    yield _line(("a", "b", "prompt", "overall", "id"))
+    paths = _find_clips(run)
+    yield _line("a", "b", "prompt", "overall", "id")
     for number, vote in enumerate(read_votes(run), start=1):
-        a, b = (paths.get(vote[side], Path(f"{vote[side]}.missing")) for side in ("first", "second"))
-        yield _line((str(a), str(b), vote["prompt"], _LETTERS[vote["winner"]], str(number)))
-
-
-def find_clips(run: Run) -> dict[str, Path]:
-    """Find where the clips of a run lay when they were judged, by their sha256."""
-    found: dict[str, Path] = {}
-    if run.kind == "rank":
-        found = {clip.sha256: Path(clip.path) for clip in read_rank_about(run).clips}
-    for pair in run.pairs():
-        if pair.first in found and pair.second in found:
-            continue
-        for result in pair.results:
-            if judgement := run.judgement(result.key):
-                for clip in judgement.inputs:
-                    found.setdefault(clip.sha256, Path(clip.path))
-    return found
+        a, b = (str(paths.get(sha256, f"{sha256}.missing")) for sha256 in (vote.first, vote.second))
+        yield _line(a, b, vote.prompt, _LETTERS[vote.winner], str(number))
 
 
 def measure_agreement(run: Run, store: Store) -> list[dict[str, Any]]:
@@ -123,18 +118,16 @@ def measure_agreement(run: Run, store: Store) -> list[dict[str, Any]]:
     Returns for each judge the pairs that it agrees on, of how many, and the share with Wilson's 95 % interval. A tie
     agrees with a tie; an undecided pair agrees with none.
     """
-    votes = {_key(vote): vote for vote in map(_as_pair, read_votes(run))}
+    votes = {_key(vote): vote for vote in read_votes(run)}
+    clips = {sha256 for vote in votes.values() for sha256 in (vote.first, vote.second)}
     agreed: dict[str, dict[str, bool]] = {}
-    clips = {vote.first for vote in votes.values()} | {vote.second for vote in votes.values()}
-    winners = {_key(_as_pair(vote)): vote["winner"] for vote in read_votes(run)}
     for other in (run, *_runs_with(clips, store, run)):
         for pair in other.pairs():
-            key = _key(pair)
-            if key not in votes or pair.overall is None:
-                continue
-            judge = _name_judge(other, pair)
-            said = pair.overall if pair.first == votes[key].first else pair.overall.mirrored()
-            agreed.setdefault(judge, {}).setdefault(key, not said.undecided and said.winner == winners[key])
+            vote = votes.get(_key(pair))
+            if vote and pair.overall:
+                said = pair.overall if pair.first == vote.first else pair.overall.mirrored()
+                agrees = not said.undecided and said.winner == vote.winner
+                agreed.setdefault(_name_judge(other, pair), {}).setdefault(_key(pair), agrees)
     told: list[dict[str, Any]] = []
     for judge, by_pair in agreed.items():
         of = share(sum(by_pair.values()), len(by_pair))
@@ -142,6 +135,17 @@ def measure_agreement(run: Run, store: Store) -> list[dict[str, Any]]:
             {"judge": judge, "agrees": of.right, "of": of.of, "share": of.value, "low": of.low, "high": of.high}
         )
     return told
+
+
+def _find_clips(run: Run) -> dict[str, Path]:
+    """Find where the clips of a run lay when they were judged, by their sha256."""
+    if run.kind == "rank":
+        return {clip.sha256: Path(clip.path) for clip in read_rank_about(run).clips}
+    found: dict[str, Path] = {}
+    for pair in run.pairs():
+        if not {pair.first, pair.second} <= found.keys() and (judgement := run.read_pair(pair)):
+            found |= {clip.sha256: Path(clip.path) for clip in judgement.inputs}
+    return found
 
 
 def _runs_with(clips: set[str], store: Store, this: Run) -> Iterator[Run]:
@@ -154,23 +158,16 @@ def _runs_with(clips: set[str], store: Store, this: Run) -> Iterator[Run]:
 
 
 def _name_judge(run: Run, pair: JudgedPair) -> str:
-    found = next((judgement for of in pair.results if (judgement := run.judgement(of.key))), None)
-    return found.model.name if found else "unknown"
+    judgement = run.read_pair(pair)
+    return judgement.model.name if judgement else "unknown"
 
 
-def _as_pair(vote: dict[str, Any]) -> BlindPair:
-    try:
-        return BlindPair("", vote["first"], vote["second"], vote["prompt"], bool(vote["exchanged"]))
-    except KeyError as error:
-        raise UsageError(f"A vote in the store lacks {error}.") from error
-
-
-def _key(pair: BlindPair | JudgedPair) -> str:
+def _key(pair: Vote | JudgedPair) -> str:
     """Return what a vote is kept by: both clips, in either order, and the prompt."""
     return json.dumps([*sorted((pair.first, pair.second)), pair.prompt])
 
 
-def _line(cells: tuple[str, ...]) -> str:
+def _line(*cells: str) -> str:
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerow(cells)
     return written.getvalue()
