@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from bench.random_checkpoint import CheckpointShape, tensors, write_documents
 from vrt_lite.conversion.checkpoint import Checkpoint, read_json
+from vrt_lite.conversion.convert_folder import make_plan
 from vrt_lite.conversion.engine_rows import quantize_rows
 from vrt_lite.conversion.gguf_writer import Target
-from vrt_lite.conversion.pair_files import PairTypes, describe_files
-from vrt_lite.conversion.pair_plan import make_plan
-from vrt_lite.conversion.shards import canonical
+from vrt_lite.conversion.pair_files import describe_files
 from vrt_lite.conversion.type_names import CONVERTER_TYPES
+from vrt_lite.conversion.weights import canonical
 from vrt_lite.disk import draft_of
 
 TEXT_TYPES = ("q4_k_m", *CONVERTER_TYPES)
@@ -48,7 +48,7 @@ def write_pair(
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         checkpoint = _described(Path(temporary), name, shape)
-        text, projector = describe_files(checkpoint, PairTypes(text_type, projector_type))
+        text, projector = describe_files(checkpoint, text_type=text_type, projector_type=projector_type)
     plan = make_plan(
         (
             replace(text, name=f"{name}-{text_type.upper()}.gguf"),
@@ -72,7 +72,7 @@ def _described(folder: Path, name: str, shape: CheckpointShape) -> Checkpoint:
     write_documents(folder, shape)
     stored = dict.fromkeys((canonical(name) for name, _ in tensors(shape)), "no.safetensors")
     config, preprocessor = (read_json(folder / f) for f in ("config.json", "preprocessor_config.json"))
-    return Checkpoint(folder, name, config, preprocessor, stored)
+    return Checkpoint(folder, config, preprocessor, stored, {})
 
 
 class Noise:

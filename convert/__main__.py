@@ -12,8 +12,7 @@ import click
 from convert.clip_pairs import collect_pairs
 from convert.quantize import quantize_pair
 from convert.source import locate
-from vrt_lite.conversion.convert_folder import export_pair
-from vrt_lite.conversion.pair_writer import FinishedFile
+from vrt_lite.conversion.convert_folder import FinishedFile, export_pair
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.errors import VrtError
 
@@ -38,8 +37,8 @@ def convert() -> None:
       5    the machine's memory is too small
       1    any other failure
 
-    A file gets its name only when it is complete and on disk. A run that was stopped leaves a folder
-    that ends in .vrt-unfinished: the same command goes on with it.
+    A file gets its name only when it is complete and on disk. A killed run leaves a folder that ends
+    in .vrt-unfinished: the same command deletes it and begins anew.
     """  # noqa: D301 - click's mark for "do not wrap" is the control character itself
 
 
@@ -59,12 +58,11 @@ def export(source: str, revision: str | None, licence: str | None, source_url: s
     Writes DIR/NAME-TYPE.gguf (the language model) and DIR/mmproj-NAME-TYPE.gguf (the vision tower),
     and prints sha256, bytes and path of each. The tensors are byte for byte those of llama.cpp's own
     converter, and of its quantiser for the smaller types. The files are the same on every run. Files
-    of these names are replaced, at the very end and only if all went well. A run that was stopped
-    goes on when the same command is given again.
+    of these names are replaced, at the very end and only if all went well.
 
     SRC is a folder with config.json, tokenizer.json, preprocessor_config.json and safetensors shards
     in F32, F16 or BF16, as a model hub delivers them; or, where there is no such folder, OWNER/NAME
-    on the hub, which is downloaded to the hub's cache first. Memory holds blocks of rows, never a
+    on the hub, which is downloaded to VRT_LITE_HOME/checkpoints first. Memory holds blocks of rows, never a
     whole tensor.
 
     With --lora the adapter is merged in float32 while the weights stream, and its folder's name is
@@ -94,8 +92,8 @@ def export(source: str, revision: str | None, licence: str | None, source_url: s
     """  # noqa: D301 - as above
     found = locate(source, revision=revision, show_progress=sys.stderr.isatty())
     authorship = {k: v for k, v in (("license", licence), ("source_url", source_url)) if v}
-    options |= {"folder_name": found.name, "progress": _progress("writing", "MB", 10**6)}
-    _print(export_pair(found.folder, authorship=authorship, **options))
+    options |= {"progress": _progress("writing", "MB", 10**6)}
+    _print(export_pair(found, authorship=authorship, **options))
 
 
 @convert.command()
@@ -202,7 +200,7 @@ def verify(
 
     pairs = collect_pairs(clips, captions, file=listed)
     found = locate(source, revision=revision, show_progress=sys.stderr.isatty())
-    rows = verify_pairs(found.folder, folders, clips=pairs, tokens=tokens, progress=progress)
+    rows = verify_pairs(found, folders, clips=pairs, tokens=tokens, progress=progress)
     if out:
         write_table(out, rows)
     click.echo(table(rows), nl=False)

@@ -19,12 +19,12 @@ from convert.clip_pairs import ClipPair
 from convert.source import find_exact, projector_beside
 from vrt_lite.api import Judge
 from vrt_lite.backends.llamacpp import LlamaCppBackend
-from vrt_lite.conversion.pair_writer import FinishedFile, describe
+from vrt_lite.conversion.convert_folder import FinishedFile, describe
 from vrt_lite.disk import draft_of
 from vrt_lite.errors import ModelError, NoVerdictError, UsageError, VideoError
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles, find
-from vrt_lite.models.gguf import read_gguf, read_header
+from vrt_lite.models.gguf import read_gguf
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 
 CHUNK_TOKENS = 512
@@ -91,7 +91,7 @@ def _check_out(out: Path) -> None:
 
 def _is_matrix(path: Path) -> bool:
     try:
-        return read_header(path).get("general.type") == TYPE
+        return read_gguf(path).values.get("general.type") == TYPE
     except ModelError:
         return False
 

@@ -7,18 +7,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from convert.source import find_exact
-from vrt_lite.conversion.convert_folder import write_planned
-from vrt_lite.conversion.gguf_source import read_importance, read_source
-from vrt_lite.conversion.gguf_writer import GgufFile
-from vrt_lite.conversion.pair_plan import make_plan
-from vrt_lite.conversion.pair_writer import FinishedFile
-from vrt_lite.conversion.quantization import quantize_projector, quantize_text
-from vrt_lite.conversion.type_names import PLAIN_TYPES
-from vrt_lite.disk import file_sha256
-from vrt_lite.errors import UsageError
-from vrt_lite.models.gguf import whole_name
+from gguf import GGUFReader, GGUFValue, GGUFValueType, ReaderField
 
+from convert.source import find_exact
+from vrt_lite.conversion.convert_folder import FinishedFile, make_plan, write_planned
+from vrt_lite.conversion.gguf_writer import GgufFile, Target, Type, file_type, storage_type
+from vrt_lite.conversion.quantization import quantize_projector, quantize_text, read_importance
+from vrt_lite.conversion.type_names import PLAIN_TYPES
+from vrt_lite.conversion.weights import read_weights, reading
+from vrt_lite.errors import UsageError
+from vrt_lite.models.gguf import parts_of, read_gguf, whole_name
+
+# What the writer adds, what says that a file is a part, and where tensors begin, which here is llama.cpp's default.
+_NOT_COPIED = ("GGUF.", "split.", "general.alignment")
 TYPE_IN_NAME = re.compile(r"-(F32|F16|BF16)$", re.IGNORECASE)
 
 
@@ -43,7 +44,8 @@ def quantize_pair(
     if text_type:
         text = find_exact(source, "text model")
         importance = read_importance(imatrix) if imatrix else None
-        file = quantize_text(read_source(text, "f32"), text_type, importance=importance)
+        with reading(text):
+            file = quantize_text(read_source(text, "f32"), text_type, importance=importance)
         files.append(replace(file, name=_name_for(text, text_type)))
     if projector_type:
         projector = find_exact(source, "projector")
@@ -52,11 +54,32 @@ def quantize_pair(
         file = file if plain else quantize_projector(file, projector_type)
         files.append(replace(file, name=_name_for(projector, projector_type)))
     folder = source if source.is_dir() else source.parent
-    shards = sorted({target.shard for file in files for target in file.targets})
-    states = [(shard, (folder / shard).stat()) for shard in shards]
-    origin = [(shard, state.st_size, state.st_mtime_ns) for shard, state in states]
-    origin += [file_sha256(imatrix)] if imatrix else []
-    return write_planned(make_plan(files, origin=repr(origin)), folder, folder, progress)
+    return write_planned(make_plan(files), folder, folder, progress)
+
+
+def read_source(path: Path, plain: str) -> GgufFile:
+    """Describe a GGUF, all its parts as one, as a file in a type of PLAIN_TYPES.
+
+    Raises ModelError for one that is broken or quantised already.
+    """
+    read_gguf(path)  # all parts are there, and whole
+    first, *_ = parts = parts_of(path)
+    with reading(first):
+        fields = GGUFReader(first).fields
+    found = {key: _copy(field) for key, field in fields.items() if not key.startswith(_NOT_COPIED)}
+    if "general.file_type" in found:
+        found["general.file_type"] = GGUFValue(file_type(plain), GGUFValueType.UINT32)
+    kind = Type[plain.upper()]
+    targets = [
+        Target(name, stored.shape, name, stored.shape, (), part.name, storage_type(name, stored.shape, kind))
+        for part in parts
+        for name, stored in read_weights(part).items()
+    ]
+    return GgufFile(path.name, found, targets)
+
+
+def _copy(field: ReaderField) -> GGUFValue:
+    return GGUFValue(field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None)
 
 
 def _name_for(source: Path, file_type: str) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from gguf import LlamaFileType
 
+from vrt_lite.disk import home
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.models import PROJECTORS
-from vrt_lite.models.gguf import Header, list_pair, read_header
+from vrt_lite.models.gguf import Header, list_pair, read_gguf
 from vrt_lite.pulling.pull_source import SMALL_FILES
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -19,37 +19,30 @@ PATTERNS = (*SMALL_FILES, "model*.safetensors")
 UNQUANTIZED = (0, 1, 32)  # F32, F16, BF16, by general.file_type
 
 
-@dataclass(frozen=True)
-class Source:
-    """A checkpoint folder. `name` is set if the folder's name is not the model's, as in the hub's cache."""
+def locate(source: str, *, revision: str | None = None, show_progress: bool = False) -> Path:
+    """Find a checkpoint: an existing folder, or else the repository OWNER/NAME, downloaded into vrt-lite's own folder.
 
-    folder: Path
-    name: str | None = None
-
-
-def locate(source: str, *, revision: str | None = None, show_progress: bool = False) -> Source:
-    """Find a checkpoint: an existing folder, or else the repository OWNER/NAME, downloaded into the hub's cache.
-
-    Raises UsageError for a revision of a folder, ModelError with the reason if there is no such repository.
+    It is a folder of that name, from which the pair gets its own. Raises UsageError for a revision of a folder,
+    ModelError with the reason if there is no such repository.
     """
     if Path(source).exists() or not REPOSITORY.fullmatch(source):
         if revision:
             raise UsageError(f"--revision is {revision!r}, but {source} is no repository: leave it out")
-        return Source(Path(source))
+        return Path(source)
     # Slow to import, and not needed for a folder.
     from huggingface_hub import snapshot_download, utils  # noqa: PLC0415
 
+    folder = home() / "checkpoints" / (revision or "main") / source
     was_off = utils.are_progress_bars_disabled()
     if not show_progress:
         utils.disable_progress_bars()
     try:
-        folder = snapshot_download(source, revision=revision, allow_patterns=list(PATTERNS))
+        return Path(snapshot_download(source, revision=revision, allow_patterns=list(PATTERNS), local_dir=folder))
     except Exception as error:  # errors of the hub, of two HTTP clients, and of the file system
         raise ModelError(f"{source} is no folder here, and {_reason(error, revision)}") from error
     finally:
         if not was_off:
             utils.enable_progress_bars()
-    return Source(Path(folder), source.partition("/")[2])
 
 
 def _reason(error: Exception, revision: str | None) -> str:
@@ -63,7 +56,7 @@ def _reason(error: Exception, revision: str | None) -> str:
         case errors.RevisionNotFoundError():
             return f"the hub's repository has no revision {revision!r}: check --revision"
         case errors.OfflineModeIsEnabled() | errors.LocalEntryNotFoundError():
-            return "the hub cannot be reached and its cache does not hold it: go online, or give a folder"
+            return "the hub cannot be reached and it is not here: go online, or give a folder"
     return f"it cannot be had from the hub: {error}"
 
 
@@ -76,7 +69,8 @@ def find_exact(source: Path, role: Literal["text model", "projector"], *, or_onl
     if not source.exists():
         raise ModelError(f"{source} is neither a folder nor a file: give the folder that `export` wrote")
     paths = list_pair(source)[role == "projector"] if source.is_dir() else [source]
-    headers = {path: header for path in paths if (header := read_header(path)).get("general.architecture") in wanted}
+    read = {path: read_gguf(path).values for path in paths}
+    headers = {path: header for path, header in read.items() if header.get("general.architecture") in wanted}
     whole = [path for path, header in headers.items() if header.get("general.file_type") in UNQUANTIZED]
     found = whole or (list(headers) if or_only else [])
     if len(found) == 1:

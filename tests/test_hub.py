@@ -478,7 +478,7 @@ def test_the_quant_is_the_largest_good_one_that_fits() -> None:
     assert [chosen(room) for room in (64, 8.2, 7, 4.8, 4, 3.1)] == ["Q8_0", "Q8_0", "Q6_K", "Q4_K_M", "Q3_K_M", "Q2_K"]
     with pytest.raises(ModelError, match=r"No quant of .* fits: the smallest, Q2_K, needs .* name it: .*:Q2_K"):
         chosen(2)
-    assert select_files(listed, quant="F16", memory_bytes=0).text.name == "x-f16.gguf"
+    assert select_files(listed, quant="F16", memory_bytes=0).texts[0].name == "x-f16.gguf"
 
 
 def test_every_recipe_names_its_licence_and_row() -> None:

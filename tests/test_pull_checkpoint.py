@@ -28,11 +28,10 @@ from surroundings import small_disk
 
 from convert.quantize import quantize_pair
 from vrt_lite.conversion.convert_folder import convert_folder, export_pair
-from vrt_lite.conversion.pair_writer import JOURNAL
 from vrt_lite.errors import ModelError
 from vrt_lite.models import library
 from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, total_memory
-from vrt_lite.pulling.checkpoint_pull import choose_type
+from vrt_lite.pulling.checkpoint_pull import JOURNAL, choose_type
 from vrt_lite.show import progress
 
 ROOT = Path(__file__).parent.parent
@@ -285,7 +284,7 @@ def test_a_listing_is_not_trusted(hub: Hub, home: Path, capfd: pytest.CaptureFix
     hub.longer["config.json"] = 600 * 2**20
     refused(capfd, "config.json of .* arrived damaged: it is not what")
     assert hub.sent["config.json"] < 32 * 2**20
-    refused(capfd, "cannot be converted to 'Q1_Z'; choose .*, q4_k_m", f"{REPO}:q1_z")
+    refused(capfd, "cannot be converted to 'q1_z'; choose .*, q4_k_m", f"{REPO}:q1_z")
     assert library.stored_models() == []
     assert not list(home.rglob("*evil*"))
 

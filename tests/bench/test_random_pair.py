@@ -19,7 +19,7 @@ from bench.side import frame_size, profile_for
 from convert.quantize import quantize_pair
 from convert.stage_outputs import StagedBackend
 from vrt_lite.conversion.convert_folder import export_pair
-from vrt_lite.conversion.gguf_writer import Placement, Target
+from vrt_lite.conversion.gguf_writer import Target
 from vrt_lite.judge import Pair, opening
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import find
@@ -68,7 +68,7 @@ def test_the_engine_reads_a_pair_of_videos_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [Type.Q4_K, Type.Q6_K, Type.Q8_0, Type.F16, Type.BF16, Type.F32])
 def test_noise_has_the_size_of_trained_weights(kind: Type) -> None:
-    target = Target(Placement("", (300, 1024), "blk.0.ffn_up.weight"), "", (300, 1024), kind)
+    target = Target("", (300, 1024), "blk.0.ffn_up.weight", (300, 1024), type=kind)
     values = dequantize(Noise().tensor(target), kind)
     assert values.shape == target.shape
     assert abs(float(values.mean())) < 0.03 / 32

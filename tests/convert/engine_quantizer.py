@@ -11,7 +11,7 @@ from typing import Any
 
 import llama_cpp.llama_cpp as engine
 
-from vrt_lite.conversion.gguf_source import read_importance
+from vrt_lite.conversion.quantization import read_importance
 
 
 def quantize(source: Path, path: Path, file_type: int, imatrix: Path | None) -> None:

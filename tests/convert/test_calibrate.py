@@ -29,7 +29,7 @@ from convert.stage_outputs import FRAME, StagedBackend, StageOutputs  # noqa: E4
 from convert.verify import FittedFrames, divergence  # noqa: E402
 from vrt_lite.api import Judge  # noqa: E402
 from vrt_lite.conversion.convert_folder import export_pair  # noqa: E402
-from vrt_lite.conversion.gguf_source import read_importance  # noqa: E402
+from vrt_lite.conversion.quantization import read_importance  # noqa: E402
 from vrt_lite.errors import ModelError, UsageError  # noqa: E402
 from vrt_lite.interfaces import FrameStore  # noqa: E402
 from vrt_lite.judge import Pair, opening  # noqa: E402

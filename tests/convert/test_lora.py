@@ -91,7 +91,7 @@ def test_equal_to_exporting_what_numpy_merged(tmp_path: Path, dtype: str, rslora
     }
     assert sorted(path.name for path in (tmp_path / "x").iterdir()) == ["c-judge-F32.gguf", "mmproj-c-judge-F32.gguf"]
     (tmp_path / "x" / plain[0].path.name).write_bytes(plain[0].path.read_bytes())
-    with pytest.raises(ModelError, match=r"different models: c-F32\.gguf .*, c-judge-F32\.gguf"):
+    with pytest.raises(ModelError, match=r"found c-F32\.gguf, c-judge-F32\.gguf"):
         find(tmp_path / "x")
 
 
@@ -120,7 +120,7 @@ def add_pair(module: str, rows: int, columns: int) -> Callable[[Halves], None]:
 
 
 TENSORS: dict[str, tuple[Callable[[Halves], None], str]] = {
-    "half a pair": (drop, "has only one of lora_A and lora_B"),
+    "half a pair": (drop, r"is None, \(64, 4\) of rank 4"),
     "no tensors": (dict.clear, "holds no tensor"),
     "a magnitude vector": (
         add("base_model.model.visual.blocks.2.attn.qkv.lora_magnitude_vector", WIDTH),
@@ -128,8 +128,8 @@ TENSORS: dict[str, tuple[Callable[[Halves], None], str]] = {
     ),
     "an embedding": (add("base_model.model.model.embed_tokens.lora_embedding_A", RANK, 320), "no half of a plain LoRA"),
     "a bias": (add("base_model.model.visual.blocks.2.attn.qkv.bias", 3 * WIDTH), "no half of a plain LoRA"),
-    "a layer too many": (rename("layers.1.", "layers.9."), r"layers\.9\..*does not have once"),
-    "one layer twice": (add_pair("model.layers.0.self_attn.q_proj", WIDTH, WIDTH), "does not have once"),
+    "a layer too many": (rename("layers.1.", "layers.9."), r"layers\.9\..*does not have"),
+    "one layer twice": (add_pair("model.layers.0.self_attn.q_proj", WIDTH, WIDTH), "has a tensor twice"),
     "another shape": (add_pair("model.layers.1.self_attn.q_proj", WIDTH, 32), r"\(4, 32\).* of \(64, 64\)"),
     "a convolution": (add_pair("visual.patch_embed.proj", WIDTH, 14), r"\(64, 3, 2, 14, 14\)"),
     "the output of a tied model": (add_pair("lm_head", 320, WIDTH), r"lm_head\.weight, which the checkpoint does not"),
@@ -143,7 +143,6 @@ VALUES: dict[str, tuple[dict[str, Any], str]] = {
     "a start that changes the base": ({"init_lora_weights": "pissa"}, "'pissa'.*leaves the base model"),
     "no rank": ({"r": None}, "r is None"),
     "another rank": ({"r": 8}, r"is \(4, 64\), \(64, 4\)"),
-    "endless scale": ({"lora_alpha": math.inf}, "lora_alpha is inf"),
 }
 
 
@@ -175,11 +174,11 @@ def test_a_stored_output_that_a_tied_model_does_not_use(tmp_path: Path) -> None:
 
 def test_folders_that_are_no_adapter(tmp_path: Path) -> None:
     make(tmp_path / "c")
-    with pytest.raises(ModelError, match="is not a folder: give the adapter's own"):
+    with pytest.raises(ModelError, match=r"absent/adapter_config\.json is missing"):
         export_pair(tmp_path / "c", tmp_path / "out", adapter=tmp_path / "absent")
     folder = write_adapter(tmp_path / "judge", halves())
     (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
-    with pytest.raises(ModelError, match="save the adapter as safetensors"):
+    with pytest.raises(ModelError, match=r"adapter_model\.safetensors is missing"):
         export_pair(tmp_path / "c", tmp_path / "out", adapter=folder)
     (folder / "adapter_config.json").unlink()
     with pytest.raises(ModelError, match=r"adapter_config\.json is missing"):

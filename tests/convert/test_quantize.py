@@ -16,12 +16,10 @@ from gguf_description import describe
 from synthetic_checkpoint import make
 
 from convert.__main__ import convert
-from convert.quantize import quantize_pair
+from convert.quantize import quantize_pair, read_source
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
-from vrt_lite.conversion.convert_folder import export_pair, write_planned
-from vrt_lite.conversion.gguf_source import read_source
-from vrt_lite.conversion.pair_plan import make_plan
+from vrt_lite.conversion.convert_folder import export_pair, make_plan, write_planned
 from vrt_lite.conversion.quantization import quantize_projector
 from vrt_lite.conversion.type_names import TEXT_TYPES
 from vrt_lite.errors import ModelError, UsageError
@@ -209,7 +207,7 @@ def test_a_header_that_lies_about_its_tensors(out: Path) -> None:
         data = made.read_bytes()
         assert data.count(key + b"\x07") == 1
         other.write_bytes(data.replace(key + b"\x07", key + b"\x01"))
-        with pytest.raises(ModelError, match="Q8_0 already"):
+        with pytest.raises(ModelError, match="is Q8_0, needs to be F32"):
             quantize_pair(other, **{kind: "q4_0" if kind == "text_type" else "bf16"})
         assert list(other.parent.iterdir()) == [other]
         other.unlink()

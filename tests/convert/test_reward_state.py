@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import sys
 from pathlib import Path
-from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "golden"))
 import head_cases
 
 from vrt_lite.conversion.convert_folder import export_pair
-from vrt_lite.conversion.torch_state import read_state
+from vrt_lite.conversion.weights import read_weights
 from vrt_lite.errors import ModelError
 
 
@@ -30,7 +29,7 @@ class Hostile:
 def test_values_are_read_from_where_they_are(tmp_path: Path, dtype: str) -> None:
     tensors = {f"t{i}": synthetic.random_weights(f"t{i}", (3 + i, 5)) for i in range(4)}
     archive.write_state(tmp_path / "model.pth", tensors, dtype=dtype)
-    found = read_state(tmp_path / "model.pth")
+    found = read_weights(tmp_path / "model.pth")
     assert list(found) == list(tensors)
     for name, values in tensors.items():
         wanted = synthetic.widen(synthetic.stored(values, dtype), dtype)
@@ -41,7 +40,7 @@ def test_tensors_may_share_a_storage(tmp_path: Path) -> None:
     values = synthetic.random_weights("shared", (6, 2))
     pieces = [("all", archive.piece("0", (6, 2), "F32")), ("end", archive.piece("0", (2, 2), "F32", offset=8))]
     archive.write_archive(tmp_path / "model.pth", archive.pickle_of(pieces), {"0": values.tobytes()})
-    found = read_state(tmp_path / "model.pth")
+    found = read_weights(tmp_path / "model.pth")
     np.testing.assert_array_equal(found["end"].rows(0, 2), values[4:])
 
 
@@ -51,17 +50,12 @@ WRONG = {
     "a call by another way": (b"cos\nsystem\n(X\x02\x00\x00\x00lstR.", GOOD, "os.system"),
     "a class of torch": (b"ctorch.nn\nLinear\n)R.", GOOD, "torch.nn.Linear"),
     "an old name": (b"c__builtin__\neval\n(X\x01\x00\x00\x001tR.", GOOD, "eval"),
-    "no table": (pickle.dumps([1, 2], protocol=2), GOOD, "not a state dict"),
-    "a number for a tensor": (archive.pickle_of([("x", archive.number(7))]), GOOD, "Expected `array`, got `int`"),
+    "no table": (pickle.dumps([1, 2], protocol=2), GOOD, "cannot be read"),
+    "a number for a tensor": (archive.pickle_of([("x", archive.number(7))]), GOOD, "cannot be read"),
     "a storage that is too small": (
         archive.pickle_of([("x", archive.piece("0", (5, 5), "F32"))]),
         GOOD,
         "does not hold",
-    ),
-    "a negative offset": (
-        archive.pickle_of([("x", archive.piece("0", (2,), "F32", offset=-2))]),
-        GOOD,
-        "Expected `int` >= 0",
     ),
     "no storage": (archive.pickle_of([("x", archive.piece("1", (2,), "F32"))]), GOOD, "cannot be read"),
     "cut": (archive.pickle_of([("x", archive.piece("0", (2,), "F32"))])[:-9], GOOD, "cannot be read"),
@@ -80,22 +74,18 @@ def test_what_is_no_table_of_weights_is_refused_in_one_line(tmp_path: Path, case
     pickled, storages, says = WRONG[case]
     archive.write_archive(tmp_path / "model.pth", pickled, storages)
     with pytest.raises(ModelError, match=says) as caught:
-        read_state(tmp_path / "model.pth")
+        read_weights(tmp_path / "model.pth")
     assert "\n" not in str(caught.value)
     assert str(tmp_path / "model.pth") in str(caught.value)
 
 
-def test_a_compressed_file_or_none_is_refused(tmp_path: Path) -> None:
+def test_no_file_or_another_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.pth"
     with pytest.raises(ModelError, match="is missing"):
-        read_state(path)
+        read_weights(path)
     path.write_bytes(b"\x80\x02}q\x00.")
     with pytest.raises(ModelError, match="cannot be read"):
-        read_state(path)
-    with ZipFile(path, "w", ZIP_DEFLATED) as file:
-        file.writestr("model/data.pkl", archive.pickle_of([]))
-    with pytest.raises(ModelError, match="compressed"):
-        read_state(path)
+        read_weights(path)
 
 
 def test_what_does_not_fit_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
@@ -105,7 +95,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(tmp_path: Path) -> None
     narrow = weights | {half: weights[half][:-1]}
     unknown = weights | {"base_model.model.model.layers.0.mlp.more.weight": weights[half]}
     for number, (given, says) in enumerate(
-        ((without, "has only one of lora_A and lora_B"), (narrow, r"is \(7, "), (unknown, "none that config.json"))
+        ((without, "is None, "), (narrow, r"is \(7, "), (unknown, "none that config.json"))
     ):
         folder = tmp_path / str(number)
         head_cases.make_checkpoint(folder)

@@ -17,7 +17,7 @@ from typing import ClassVar
 import pytest
 from synthetic_checkpoint import make
 
-from convert.source import Source, locate
+from convert.source import locate
 from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.errors import UsageError
 
@@ -122,8 +122,8 @@ def test_a_repository_is_exported_as_the_folder_of_its_name(tmp_path: Path, endp
 def test_a_folder_is_taken_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "owner" / "judge").mkdir(parents=True)
-    assert locate("owner/judge") == Source(Path("owner/judge"))
+    assert locate("owner/judge") == Path("owner/judge")
     for path in ("/absent/folder", "./absent/folder", "absent", "a/b/c", "../a", "a/.b"):
-        assert locate(path) == Source(Path(path))  # and is then refused as a folder
+        assert locate(path) == Path(path)  # and is then refused as a folder
     with pytest.raises(UsageError, match="no repository: leave it out"):
         locate("owner/judge", revision="main")

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "convert"))
 import synthetic_checkpoint as synthetic
 
 from vrt_lite.conversion.checkpoint import Section
-from vrt_lite.conversion.families import placements, read_halves
-from vrt_lite.conversion.gguf_writer import Placement
+from vrt_lite.conversion.families import list_targets, read_halves
+from vrt_lite.conversion.gguf_writer import Target
 
 CONTROL, USER_DEFINED = 3, 4
 
@@ -38,7 +38,7 @@ def make(folder: Path, pair: tuple[Path, Path]) -> None:
     config = outer | {"text_config": texts, "vision_config": shown}
     weights: dict[str, NDArray[np.float32]] = {}
     for half, reader in zip(read_halves(Section("GGUF", config)), (words, tower), strict=True):
-        weights |= _weights(reader, placements(half))
+        weights |= _weights(reader, list_targets(half))
     synthetic.write_safetensors(folder / "model.safetensors", weights, "F32")
     synthetic.write_json(folder / "config.json", config)
     synthetic.write_json(folder / "tokenizer.json", _tokenizer(words))
@@ -84,13 +84,13 @@ def _vision_config(reader: gguf.GGUFReader) -> dict[str, Any]:
     return found | built_in | {"hidden_act": "silu", "in_channels": 3}
 
 
-def _weights(reader: gguf.GGUFReader, placements: Iterable[Placement]) -> dict[str, NDArray[np.float32]]:
+def _weights(reader: gguf.GGUFReader, placements: Iterable[Target]) -> dict[str, NDArray[np.float32]]:
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     found: dict[str, NDArray[np.float32]] = {}
     for placement in placements:
         tensor = tensors[placement.name]
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        whole = found.setdefault(placement.source, np.empty(placement.shape, np.float32))
+        whole = found.setdefault(placement.source, np.empty(placement.source_shape, np.float32))
         part = whole[placement.part]
         part[...] = values.reshape(part.shape)
     return found

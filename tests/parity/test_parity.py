@@ -31,7 +31,7 @@ import qwen3_cases  # noqa: E402
 from convert.clip_pairs import EXAMPLE  # noqa: E402
 from convert.reference import Reference  # noqa: E402
 from vrt_lite.conversion.convert_folder import export_pair  # noqa: E402
-from vrt_lite.conversion.torch_state import read_state  # noqa: E402
+from vrt_lite.conversion.weights import read_weights  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402
 from vrt_lite.interfaces import Sampling, ignore  # noqa: E402
 from vrt_lite.models import find  # noqa: E402
@@ -140,7 +140,7 @@ def test_a_file_of_torch_save_is_read_as_torch_reads_it(tmp_path: Path, kind: st
     torch.save(module.state_dict(), tmp_path / "state.pth")
     torch.save(dict(module.named_parameters()), tmp_path / "parameters.pth")
     for name in ("state", "parameters"):
-        found = read_state(tmp_path / f"{name}.pth")
+        found = read_weights(tmp_path / f"{name}.pth")
         assert found.keys() == module.state_dict().keys()
         for key, values in module.state_dict().items():
             assert np.array_equal(found[key].rows(0, len(values)), values.float().numpy())

@@ -22,10 +22,10 @@ from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 from train.model import save, write_profile
 from train.policy_tokenizer import END, IMAGE, PAD, START, TOKENIZER_FILE, VIDEO, PolicyTokenizer
 from vrt_lite.conversion.checkpoint import Section
-from vrt_lite.conversion.families import placements, read_halves
-from vrt_lite.conversion.gguf_writer import Placement
-from vrt_lite.conversion.shards import canonical
+from vrt_lite.conversion.families import list_targets, read_halves
+from vrt_lite.conversion.gguf_writer import Target
 from vrt_lite.conversion.tokenizer_fields import QWEN2_SPLIT
+from vrt_lite.conversion.weights import canonical
 from vrt_lite.errors import ModelError
 from vrt_lite.models import find
 from vrt_lite.profile import Profile
@@ -82,9 +82,9 @@ def _write(shape: NewModelShape, profile: Profile, text: Path, projector: Path, 
         for t in (*reader.tensors, *GGUFReader(projector).tensors)
     }
     config = Section("config.json", json.loads(model.config.to_json_string()))
-    pieces: dict[str, list[Placement]] = {}
+    pieces: dict[str, list[Target]] = {}
     for half in read_halves(config):
-        for piece in placements(half):
+        for piece in list_targets(half):
             pieces.setdefault(piece.source, []).append(piece)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -93,7 +93,7 @@ def _write(shape: NewModelShape, profile: Profile, text: Path, projector: Path, 
     save(model, folder, folder)
 
 
-def _fill(weight: Any, piece: Placement, stored: Tensors, path: Path) -> None:
+def _fill(weight: Any, piece: Target, stored: Tensors, path: Path) -> None:
     """Copy a stored tensor to its part of a weight."""
     part = weight[piece.part] if piece.part else weight
     found = stored.get(piece.name)

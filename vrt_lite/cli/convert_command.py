@@ -50,8 +50,7 @@ def convert(
     straight to its place, quantised: there is no file in between, and little memory is used. The bytes are those that
     llama.cpp's converter and quantiser give.
 
-    A run that was stopped goes on when the same command is given again. Until then DIR has a folder that ends
-    in .vrt-unfinished; delete it if you do not want to go on.
+    A killed run leaves a folder in DIR that ends in .vrt-unfinished. The same command deletes it and begins anew.
 
     \b
     TYPE, with about the bits that a weight takes in a 7B:

@@ -41,7 +41,7 @@ def pull(model: str, *, projector_type: str | None, profile: Path | None, quiet:
     vrt-lite pull ggml-org/Qwen2.5-VL-7B-Instruct-GGUF:Q4_K_M
 
     Every file is checked. GGUF files are taken as they are. A checkpoint (safetensors) is converted while it arrives:
-    the disk holds the result and at most two of its files. Without a quant, the largest from Q4_K_M to Q8_0 that fits
+    the disk holds the result and one of its files. Without a quant, the largest from Q4_K_M to Q8_0 that fits
     this machine's memory is taken. An interrupted pull goes on with the file in which it stopped. The model is then
     found by its name: vrt-lite compare a.mp4 b.mp4 --model NAME
     """  # noqa: D301 - \b is click's mark for "do not wrap"

@@ -1,25 +1,113 @@
-"""Converts a checkpoint folder to a pair, and goes on where an earlier run was stopped."""
+"""Converts a checkpoint folder to a pair of GGUF files."""
 
 from __future__ import annotations
 
-import hashlib
+import os
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from vrt_lite.conversion.pair_plan import PairPlan, plan_pair
-from vrt_lite.conversion.pair_writer import FinishedFile, begin, describe, write_shard
-from vrt_lite.conversion.reward_state import STATE
-from vrt_lite.disk import locked, write_file
+from vrt_lite.conversion.checkpoint import (
+    STATE,
+    Checkpoint,
+    Section,
+    check_tensors,
+    find_head,
+    list_tensors,
+    read_json,
+    read_preprocessor,
+)
+from vrt_lite.conversion.families import expected_shapes
+from vrt_lite.conversion.gguf_writer import GgufFile, encoded_blocks, seal
+from vrt_lite.conversion.lora import pair_halves, read_adapter
+from vrt_lite.conversion.pair_files import describe_files
+from vrt_lite.conversion.quantization import read_importance
+from vrt_lite.conversion.weights import StoredTensor, read_weights, reading
+from vrt_lite.disk import file_sha256, locked, write_file
 from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.profile import PROFILE_NAME
+from vrt_lite.profile import PROFILE_NAME, read_portable
 
 UNFINISHED: Final = ".vrt-unfinished"
 """The end of the name of the folder that holds what is not finished."""
 Advance = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class PairPlan:
+    """The sealed files, and the profile of the checkpoint, b"" if it has none."""
+
+    files: tuple[GgufFile, ...]
+    profile: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def shards(self) -> list[str]:
+        """The names of the files that have the weights."""
+        return sorted({target.shard for file in self.files for target in file.targets})
+
+    def weight_bytes(self, shards: Collection[str]) -> int:
+        """Bytes of the tensors that are made of these shards; those of all are the end of a progress bar."""
+        return sum(target.size for file in self.files for target in file.targets if target.shard in shards)
+
+    def read_table(self, shard: Path) -> dict[str, StoredTensor]:
+        """Read where a shard has its tensors. Raises ModelError if it is not the shard that was planned."""
+        table = {name: stored for name, stored in read_weights(shard).items() if ".lora_" not in name}
+        wanted = {t.source: t.source_shape for file in self.files for t in file.targets if t.shard == shard.name}
+        check_tensors(shard, table, wanted)
+        for name, shape in wanted.items():
+            if table[name].shape != shape:
+                raise ModelError(f"{shard}: {name} is {table[name].shape!r:.80}, config.json says {shape}")
+        return table
+
+
+@dataclass(frozen=True)
+class FinishedFile:
+    """One finished file."""
+
+    path: Path
+    size: int
+    sha256: str
+
+
+def describe(path: Path) -> FinishedFile:
+    """Return size and digest of a finished file."""
+    return FinishedFile(path, path.stat().st_size, file_sha256(path))
+
+
+def begin(plan: PairPlan, folder: Path) -> None:
+    """Begin the files of a plan: each has its header, and its final size."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for planned in plan.files:
+        with (folder / planned.name).open("wb") as file:
+            file.write(planned.header)
+            file.truncate(planned.size)
+
+
+def write_shard(plan: PairPlan, folder: Path, shard: Path, advance: Callable[[int], None] = lambda size: None) -> None:
+    """Convert a shard. When it returns, all of it is on disk.
+
+    `advance` is called with the bytes of each block. Raises ModelError if the file is not the shard that was planned,
+    or has a weight that cannot be stored.
+    """
+    table = plan.read_table(shard)
+    for planned in plan.files:
+        with (folder / planned.name).open("r+b") as file:
+            for offset, target in planned.placed:
+                if target.shard == shard.name:
+                    file.seek(offset)
+                    for block in encoded_blocks(target, table[target.source]):
+                        file.write(block.data)
+                        advance(block.nbytes)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def convert_folder(
@@ -33,14 +121,11 @@ def convert_folder(
 ) -> list[FinishedFile]:
     """Write the pair of `plan_pair`, which describes the options, to `out`, replacing files of those names.
 
-    A profile.toml beside the checkpoint is copied as well. Without it the pair would get VR-Thinker's prompts. Shards
-    that were changed since an earlier run are converted anew. Raises ModelError for a checkpoint that cannot be used,
-    UsageError for a full disk, an unfit name, or another model's profile in `out`.
+    A profile.toml beside the checkpoint is copied as well. Without it the pair would get VR-Thinker's prompts. Raises
+    ModelError for a checkpoint that cannot be used, UsageError for a full disk, an unfit name, or another model's
+    profile in `out`.
     """
-    weights = sorted((*source.glob("*.safetensors"), *source.glob(STATE)))
-    shards = [(path.name, path.stat()) for path in weights]
-    origin = repr([(name, state.st_size, state.st_mtime_ns) for name, state in shards])
-    plan = plan_pair(source, text_type=text_type, projector_type=projector_type, origin=origin, **options)
+    plan = plan_pair(source, text_type=text_type, projector_type=projector_type, **options)
     return write_planned(plan, out, source.resolve(), progress)
 
 
@@ -48,22 +133,94 @@ export_pair = partial(convert_folder, exported=True)
 """Converts to the types that llama.cpp's converter knows with the converter's own bytes."""
 
 
+def plan_pair(
+    folder: Path,
+    *,
+    text_type: str,
+    projector_type: str,
+    name: str | None = None,
+    authorship: Mapping[str, str] | None = None,
+    imatrix: Path | None = None,
+    adapter: Path | None = None,
+    profile: Path | None = None,
+    exported: bool = False,
+) -> PairPlan:
+    """Plan the pair that llama.cpp's converter and quantiser make of a checkpoint folder.
+
+    The shards need not be there. `text_type` is one of TEXT_TYPES or CONVERTER_TYPES. `name` is that of both files, in
+    place of the folder's own. `authorship` sets fields of gguf.Metadata, and wins over the model card. `adapter` is a
+    PEFT folder to merge; its name becomes part of the pair's. `profile` is a file to take in place of the folder's
+    profile.toml. With `exported` q8_0 is that of the converter. Raises ModelError for a checkpoint that cannot be used,
+    UsageError for an unfit name.
+    """
+    folder = folder.resolve()
+    stem = name or (f"{folder.name}-{adapter.resolve().name}" if adapter else folder.name)
+    if not stem or stem.startswith((".", "-")) or set(stem) & set('/\\:*?"<>|\n\r\t\0'):
+        raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")
+    with reading(folder):
+        text, projector = describe_files(
+            read_checkpoint(folder, adapter),
+            text_type=text_type,
+            projector_type=projector_type,
+            # A merged model is another model, so its name must differ from the base model's.
+            given=dict(authorship or {}) | ({"name": stem} if name or adapter else {}),
+            importance=read_importance(imatrix) if imatrix else None,
+            exported=exported,
+        )
+    text = replace(text, name=f"{stem}-{text_type.upper()}.gguf")
+    projector = replace(projector, name=f"mmproj-{stem}-{projector_type.upper()}.gguf")
+    beside = folder / PROFILE_NAME
+    return make_plan((text, projector), read_portable(profile or beside) if profile or beside.is_file() else b"")
+
+
+def make_plan(files: Iterable[GgufFile], profile: bytes = b"") -> PairPlan:
+    """Plan to write files that are described."""
+    return PairPlan(tuple(map(seal, files)), profile)
+
+
+def read_checkpoint(folder: Path, adapter: Path | None = None) -> Checkpoint:
+    """Read the small files of a folder, and where the weights are that its config.json needs.
+
+    Raises ModelError on what is missing, broken or of another kind.
+    """
+    config, state = read_json(folder / "config.json"), folder / STATE
+    if not state.is_file():
+        shapes = expected_shapes(config)
+        tensors = list_tensors(folder, shapes)
+        corrections = read_adapter(adapter, shapes) if adapter else {}
+    elif adapter:
+        raise UsageError(f"{state} has an adapter of its own: leave out --lora")
+    else:
+        table = read_weights(state)
+        # The base model's config.json counts the tokens that were there before the training.
+        text = {**config.section("text_config").values, "vocab_size": table["model.embed_tokens.weight"].shape[0]}
+        config = Section(config.where, {**config.values, "text_config": text})
+        shapes = expected_shapes(config)
+        halves = {key: stored for key, stored in table.items() if ".lora_" in key}
+        tensors = dict.fromkeys((key for key in table if key not in halves), STATE)
+        trained = read_json(folder / "model_config.json").section("peft_lora_config")
+        check_tensors(state, tensors, shapes)
+        corrections = pair_halves(state, halves, shapes, config=trained, rank=trained.integer("lora_r"))
+    head = find_head(folder, tensors)
+    return Checkpoint(folder, config, read_preprocessor(folder), tensors, corrections, head)
+
+
 def write_planned(
     plan: PairPlan, out: Path, source: Path, progress: Advance = lambda done, total: None
 ) -> list[FinishedFile]:
     """Write the files of a plan whose shards are all in `source`. `progress` is called with bytes done and in all.
 
-    One process at a time works there; another waits. Raises ModelError for a shard that is not as planned or a weight
-    that cannot be stored, and then leaves nothing; UsageError for a full disk, and for another profile in `out`.
+    One process at a time writes files of this name; another waits. Raises ModelError for a shard that is not as planned
+    or a weight that cannot be stored, UsageError for a full disk, and for another profile in `out`. Then, and after an
+    interrupt, nothing is left; a killed run leaves a folder that the next one deletes.
     """
     for shard in plan.shards:
         plan.read_table(source / shard)  # raises for a damaged table before anything is written
     folder, profile = out / f"{plan.files[0].name}{UNFINISHED}", out / PROFILE_NAME
-    with _disk_errors(out), locked(f"convert-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"):
+    with _disk_errors(out), locked(f"convert-{plan.files[0].name}"):
         if plan.profile and profile.is_file() and profile.read_bytes() != plan.profile:
             raise UsageError(f"{profile} is another profile than the checkpoint's: give another folder")
-        missing, total = begin(plan, folder), plan.weight_bytes(plan.shards)
-        done = total - plan.weight_bytes(missing)
+        done, total = 0, plan.weight_bytes(plan.shards)
 
         def advance(size: int) -> None:
             nonlocal done
@@ -71,13 +228,12 @@ def write_planned(
             progress(done, total)
 
         try:
-            for shard in missing:
+            begin(plan, folder)
+            for shard in plan.shards:
                 write_shard(plan, folder, source / shard, advance)
-        except ModelError:
-            shutil.rmtree(folder)
-            raise
-        paths = [(folder / file.name).replace(out / file.name) for file in plan.files]
-        shutil.rmtree(folder)
+            paths = [(folder / file.name).replace(out / file.name) for file in plan.files]
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
         if plan.profile:
             write_file(profile, plan.profile)
             paths.append(profile)
@@ -90,4 +246,4 @@ def _disk_errors(folder: Path) -> Generator[None]:
         yield
     except OSError as error:
         where = f"{error.filename or folder}: {error.strerror or error}"
-        raise UsageError(f"{where}. Mend this or give another folder, and run again: it goes on") from error
+        raise UsageError(f"{where}. Mend this or give another folder, and run again") from error

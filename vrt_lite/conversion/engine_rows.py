@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from gguf import GGMLQuantizationType
 from gguf.quants import quant_shape_to_byte_shape
 
 from vrt_lite.errors import ModelError
+
+_FILES = {"win32": "ggml-base.dll", "darwin": "libggml-base.dylib"}
 
 
 def quantize_rows(
@@ -39,16 +42,11 @@ def quantize_rows(
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Load the engine's library of tensor types. Raises ModelError if it is not where llama-cpp-python installs it."""
+    """Load the engine's library of tensor types. Raises OSError if it is not where llama-cpp-python installs it."""
     spec = find_spec("llama_cpp")
-    given = os.environ.get("LLAMA_CPP_LIB_PATH")
-    folder = Path(given) if given else Path(spec.origin if spec and spec.origin else "").parent / "lib"
-    path = next(
-        (path for path in sorted(folder.glob("*ggml-base.*")) if path.suffix in (".so", ".dylib", ".dll")), None
-    )
-    if path is None:
-        raise ModelError(f"{folder} holds no ggml-base library: install llama-cpp-python again")
-    library = ctypes.CDLL(str(path))
+    assert spec and spec.origin
+    folder = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(spec.origin).parent / "lib")
+    library = ctypes.CDLL(str(folder / _FILES.get(sys.platform, "libggml-base.so")))
     size, pointer = ctypes.c_int64, ctypes.c_void_p
     library.ggml_quantize_chunk.argtypes = [ctypes.c_int, pointer, pointer, size, size, size, pointer]
     library.ggml_quantize_chunk.restype = ctypes.c_size_t

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from gguf import GGUF_DEFAULT_ALIGNMENT, GGMLQuantizationType, GGUFValue, GGUFWr
 from gguf.quants import quant_shape_to_byte_shape, quantize
 
 from vrt_lite.conversion.engine_rows import quantize_rows
-from vrt_lite.conversion.shards import Correction, StoredTensor, reading
+from vrt_lite.conversion.weights import Correction, StoredTensor, reading
 from vrt_lite.errors import ModelError
 
 Type = GGMLQuantizationType
@@ -39,34 +39,22 @@ def file_type(name: str) -> LlamaFileType:
 
 
 @dataclass(frozen=True)
-class Placement:
-    """Where a tensor of the source goes: `part` is the NumPy index that takes this piece of it."""
-
-    source: str
-    shape: tuple[int, ...]
-    name: str
-    part: tuple[slice | int, ...] = ()
-
-
-@dataclass(frozen=True)
 class Target:
-    """One tensor of the output file, from the file `shard` of the source; shape as NumPy orders it, GGUF reverses it.
+    """One tensor of the output file: the NumPy index `part` of a tensor of the source, in that one's file `shard`.
 
-    Where the shape is larger than what is placed there, the rest is zeros. `importance` weighs its columns when it is
-    quantised.
+    Shapes are as NumPy orders them, GGUF reverses them. Where the shape is larger than what is placed there, the rest
+    is zeros. `importance` weighs its columns when it is quantised.
     """
 
-    place: Placement
-    shard: str
+    source: str
+    source_shape: tuple[int, ...]
+    name: str
     shape: tuple[int, ...]
-    type: GGMLQuantizationType
+    part: tuple[slice | int, ...] = ()
+    shard: str = ""
+    type: GGMLQuantizationType = Type.F32
     correction: Correction | None = None
     importance: np.ndarray | None = field(default=None, repr=False)
-
-    @property
-    def name(self) -> str:
-        """The name in the output file."""
-        return self.place.name
 
     @property
     def byte_shape(self) -> tuple[int, ...]:
@@ -132,20 +120,18 @@ def aligned(size: int) -> int:
 
 
 def resolve(
-    placements: Iterable[Placement],
-    listed: Mapping[str, str],
-    plain: str,
-    corrections: Mapping[str, Correction],
+    targets: Iterable[Target], listed: Mapping[str, str], plain: str, corrections: Mapping[str, Correction]
 ) -> list[Target]:
     """Return the tensors of a file in a type of CONVERTER_TYPES. `listed` has each source's shard, and their order."""
-    places: dict[str, list[Placement]] = defaultdict(list)
-    for place in placements:
-        places[place.source].append(place)
+    order = {source: i for i, source in enumerate(listed)}
     return [
-        Target(place, shard, shape, storage_type(place.name, shape, Type[plain.upper()]), corrections.get(source))
-        for source, shard in listed.items()
-        for place in places[source]
-        for shape in [np.broadcast_to(np.False_, place.shape)[place.part].shape]
+        replace(
+            target,
+            shard=listed[target.source],
+            type=storage_type(target.name, target.shape, Type[plain.upper()]),
+            correction=corrections.get(target.source),
+        )
+        for target in sorted(targets, key=lambda target: order[target.source])
     ]
 
 
@@ -170,24 +156,22 @@ def encoded_blocks(target: Target, stored: StoredTensor) -> Iterator[np.ndarray]
     # NumPy and the engine release the interpreter's lock.
     threads = min(os.cpu_count() or 1, MOST_THREADS)
     with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[np.ndarray]] = deque()
-        for start in range(0, rows, step):
-            waiting.append(pool.submit(_encode, target, stored, start, min(start + step, rows)))
-            if len(waiting) > 2 * threads:
-                yield waiting.popleft().result()
-        for block in waiting:
-            yield block.result()
+        for first in range(0, rows, 4 * threads * step):
+            starts = range(first, min(first + 4 * threads * step, rows), step)
+            yield from pool.map(partial(_encode, target, stored, step), starts)
 
 
-def _encode(target: Target, stored: StoredTensor, start: int, stop: int) -> np.ndarray:
+def _encode(target: Target, stored: StoredTensor, step: int, start: int) -> np.ndarray:
     """Return some rows of a tensor in its storage type."""
-    first, *rest = target.place.part or (slice(None),)
+    first, *rest = target.part or (slice(None),)
     assert isinstance(first, slice)
     begin, end, _ = first.indices(stored.shape[0])
+    stop = min(start + step, target.shape[0])
     there = min(begin + start, end), min(begin + stop, end)
-    values = stored.rows(*there)[:, *rest] if rest else stored.rows(*there)
-    if target.correction:
-        values = values + target.correction.rows(*there)
+    with reading(stored.path):
+        values = stored.rows(*there)[:, *rest] if rest else stored.rows(*there)
+        if target.correction:
+            values = values + target.correction.rows(*there)
     shape = (stop - start, *target.shape[1:])
     if values.shape != shape:
         values = np.pad(values, [(0, wanted - found) for wanted, found in zip(shape, values.shape, strict=True)])

@@ -22,50 +22,43 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from gguf import GGML_QUANT_VERSION, GGUFValueType, GGUFWriter, Metadata, size_label
 
-from vrt_lite.conversion.checkpoint import ONLY_SHARD, Checkpoint, Section
-from vrt_lite.conversion.families import Half, add_fields, expected_shapes, placements, read_halves
+from vrt_lite.conversion.checkpoint import ONLY_SHARD, REWARD_TOKENS, Checkpoint, Section
+from vrt_lite.conversion.families import Half, add_fields, expected_shapes, list_targets, read_halves
 from vrt_lite.conversion.gguf_writer import GgufFile, aligned, file_type, resolve
 from vrt_lite.conversion.quantization import quantize_projector, quantize_text
-from vrt_lite.conversion.reward_state import REWARD_TOKENS, find_head
-from vrt_lite.conversion.shards import reading
 from vrt_lite.conversion.tokenizer_fields import add_tokenizer
 from vrt_lite.conversion.type_names import PLAIN_TYPES
+from vrt_lite.conversion.weights import reading
 from vrt_lite.models.gguf import HEAD, Gguf, Tensor
 
 _BYTE_TOKENS = 256
 
 
-@dataclass(frozen=True)
-class PairTypes:
-    """The types of both files. With `exported` q8_0 is what llama.cpp's converter writes, else its quantiser."""
-
-    text: str
-    projector: str
-    exported: bool = False
-
-    def plain(self, kind: str) -> str:
-        """Return the type in which a file is described before it is quantised, if it is."""
-        return kind if kind in PLAIN_TYPES or (self.exported and kind == "q8_0") else "f32"
-
-
 def describe_files(
     checkpoint: Checkpoint,
-    types: PairTypes,
     *,
+    text_type: str,
+    projector_type: str,
     given: Mapping[str, Any] | None = None,
     importance: Mapping[str, np.ndarray] | None = None,
+    exported: bool = False,
 ) -> list[GgufFile]:
-    """Describe the text model's file and the projector's. `given` is metadata that wins over the model card."""
-    halves, listed = read_halves(checkpoint.config), checkpoint.tensors
-    return [_describe(half, types, listed, importance, checkpoint=checkpoint, given=given or {}) for half in halves]
+    """Describe the text model's file and the projector's.
+
+    `given` is metadata that wins over the model card. With `exported` q8_0 is what llama.cpp's converter writes, else
+    what its quantiser does.
+    """
+    return [
+        _describe(half, kind, checkpoint, importance, given=given or {}, exported=exported)
+        for half, kind in zip(read_halves(checkpoint.config), (text_type, projector_type), strict=True)
+    ]
 
 
 def describe_pair(
@@ -77,44 +70,49 @@ def describe_pair(
     numbers that follow from config.json. Tokens, names and authorship are left out. The number of merges is the most
     that the vocabulary allows. Raises ModelError for a config that cannot be exported.
     """
-    whole, types = Section("config.json", config), PairTypes(text_type, projector_type)
-    listed, halves = dict.fromkeys(expected_shapes(whole), ONLY_SHARD), read_halves(whole)
-    text, projector = (_describe(half, types, listed, {} if with_importance else None) for half in halves)
-    rows = halves[0].size("vocab_size")
+    whole = Section("config.json", config)
+    with reading(whole.where):
+        listed, (model, tower) = dict.fromkeys(expected_shapes(whole), ONLY_SHARD), read_halves(whole)
+        grey = Section("", dict.fromkeys(("image_mean", "image_std"), [0.5] * 3))
+        checkpoint = Checkpoint(Path(), whole, grey, listed, {})
+        text = _describe(model, text_type, checkpoint, {} if with_importance else None)
+        projector = _describe(tower, projector_type, checkpoint, None)
+    rows = model.size("vocab_size")
     lengths = {"tokens": rows, "token_type": rows, "merges": max(rows - _BYTE_TOKENS, 0)}
     return _header(text, {f"tokenizer.ggml.{key}": n for key, n in lengths.items()}), _header(projector, {})
 
 
 def _describe(
     half: Half,
-    types: PairTypes,
-    listed: Mapping[str, str],
+    kind: str,
+    checkpoint: Checkpoint,
     importance: Mapping[str, np.ndarray] | None,
     *,
-    checkpoint: Checkpoint | None = None,
-    given: Mapping[str, Any] = MappingProxyType({}),
+    given: Mapping[str, Any] | None = None,
+    exported: bool = False,
 ) -> GgufFile:
-    """Describe one file; without a checkpoint, what follows from config.json."""
+    """Describe one file; without `given`, only what follows from config.json."""
     is_tower = bool(half.table.projector)
-    wanted = types.projector if is_tower else types.text
-    plain, writer = types.plain(wanted), GGUFWriter(None, half.architecture)
-    targets = resolve(placements(half), listed, plain, checkpoint.corrections if checkpoint else {})
-    if checkpoint:
+    # What is quantised is described in F32 before.
+    plain = kind if kind in PLAIN_TYPES or (exported and kind == "q8_0") else "f32"
+    writer = GGUFWriter(None, half.architecture)
+    targets = resolve(list_targets(half), checkpoint.tensors, plain, checkpoint.corrections)
+    if given is not None:
         writer.add_type("mmproj" if is_tower else "model")
         _read_authorship(checkpoint, sum(math.prod(t.shape) for t in targets), given).set_gguf_meta_model(writer)
-    add_fields(half, writer, file_type(plain), checkpoint.preprocessor if checkpoint else None)
+    add_fields(half, writer, file_type(plain), checkpoint.preprocessor)
     writer.add_quantization_version(GGML_QUANT_VERSION)
-    if checkpoint and not is_tower:
-        head = find_head(checkpoint)
+    if given is not None and not is_tower:
+        head = checkpoint.head
         # A head's token is in the run of text that has the caption, where control tokens are not recognised.
         add_tokenizer(writer, checkpoint.folder, half.size("vocab_size"), plain=REWARD_TOKENS if head else ())
         _add_own_fields(writer, checkpoint)
         if head:  # the engine knows no such tensor
             writer.add_array(HEAD, head.rows(0, head.shape[0]).ravel().tolist())
     file = GgufFile("", writer.kv_data[0], targets)
-    if plain == wanted:
+    if plain == kind:
         return file
-    return quantize_projector(file, wanted) if is_tower else quantize_text(file, wanted, importance=importance)
+    return quantize_projector(file, kind) if is_tower else quantize_text(file, kind, importance=importance)
 
 
 def _header(file: GgufFile, lengths: dict[str, int]) -> Gguf:
@@ -129,20 +127,16 @@ def _read_authorship(checkpoint: Checkpoint, count: int, given: Mapping[str, Any
     logging.getLogger("gguf").setLevel(logging.CRITICAL)  # it logs its guesses; what matters here is raised
     folder = checkpoint.folder
     with reading(f"{folder}: README.md's header or generation_config.json"):  # third-party heuristics over any text
-        sampling = {k: v for k, v in vars(Metadata.load(None, folder)).items() if k.startswith("sampling_")}
-        card, config = Metadata.load_model_card(folder), Metadata.load_hf_parameters(folder)
-        guess = cast("Any", Metadata).apply_metadata_heuristic
-        metadata: Metadata = guess(Metadata(), card, config, Path(checkpoint.name), count)
-    metadata.name = metadata.name or checkpoint.name
-    metadata.size_label = metadata.size_label or size_label(count, count, 0, 0)
-    return replace(metadata, **sampling, **given)
+        metadata = Metadata.load(None, folder, total_params=count)
+    name, label = metadata.name or folder.name, metadata.size_label or size_label(count, count, 0, 0)
+    return replace(metadata, **{"name": name, "size_label": label, **given})
 
 
 def _add_own_fields(writer: GGUFWriter, checkpoint: Checkpoint) -> None:
     """Add what a profile needs and GGUF does not define. mtmd does not show the projector's metadata."""
     vision, pixels = checkpoint.config.section("vision_config"), checkpoint.preprocessor
     if "tokens_per_second" in vision.values:
-        writer.add_float32("vrt_lite.tokens_per_second", vision.real("tokens_per_second"))
+        writer.add_float32("vrt_lite.tokens_per_second", float(vision.values["tokens_per_second"]))
     # transformers 5 writes the bounds as edges of `size`, although they are still numbers of pixels.
     for old, new in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
         place, key = (pixels, old) if pixels.values.get(old) else (pixels.section("size"), new)

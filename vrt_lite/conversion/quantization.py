@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGML_QUANT_VERSION, GGUFValue, GGUFValueType
 
 from vrt_lite.conversion.gguf_writer import GgufFile, Target, Type, file_type
+from vrt_lite.conversion.weights import read_weights
 from vrt_lite.errors import ModelError
 
 _FOR_ODD_ROWS = {
@@ -80,20 +82,35 @@ class TypeMix:
                 return None
 
 
+def read_importance(path: Path) -> dict[str, np.ndarray]:
+    """Return the mean squared input of each column by weight, from a file of `calibrate` or llama-imatrix.
+
+    Raises ModelError.
+    """
+    table, means = read_weights(path), dict[str, np.ndarray]()
+    for name in table:
+        weight, _, kind = name.rpartition(".")
+        if kind == "in_sum2":
+            sums, counts = (table[f"{weight}.{kind}"] for kind in ("in_sum2", "counts"))
+            [count], sums = counts.rows(0, counts.shape[0]).ravel(), sums.rows(0, sums.shape[0]).ravel()
+            # As in llama-quantize, all columns are equal for a weight that calibration never evaluated.
+            means[weight] = sums / count if count > 0 else np.ones_like(sums)
+            if not np.isfinite(means[weight]).all():
+                raise ModelError(f"{path}: {name:.80} has values that are no numbers: calibrate again")
+    if not means:
+        raise ModelError(f"{path} is no importance matrix: give the GGUF that llama-imatrix writes")
+    return means
+
+
 def quantize_text(file: GgufFile, kind: str, *, importance: Mapping[str, np.ndarray] | None = None) -> GgufFile:
     """Describe what llama.cpp's quantiser makes of a language model's file that is not quantised.
 
     `importance` weighs the columns of the tensors that it names. Raises ModelError if it is of another model.
     """
     keys = (f"{file.architecture}.{key}" for key in ("block_count", "attention.head_count", "attention.head_count_kv"))
-    try:
-        layers, heads, kv_heads = (int(file.fields[key].value) for key in keys)
-        group = heads // kv_heads
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        name = file.name or "the file"
-        raise ModelError(f"{name} does not say how many layers and heads it has ({error}): convert it again") from error
+    layers, heads, kv_heads = (int(file.fields[key].value) for key in keys)
     tied = all(target.name != "output.weight" for target in file.targets)
-    mix = TypeMix(kind, layers, group, tied, with_importance=importance is not None)
+    mix = TypeMix(kind, layers, heads // kv_heads, tied, with_importance=importance is not None)
     targets = [
         replace(t, type=mix.type_of(t.name, t.shape), importance=_weights_of(t, importance or {})) for t in file.targets
     ]

@@ -20,17 +20,16 @@ from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import ModelShape, shape_of
 from vrt_lite.models.gguf import normalise_quant, quant_of
 from vrt_lite.models.hub import Listing, list_repository
-from vrt_lite.models.library import recipes
+from vrt_lite.models.library import Recipe, recipes
 from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 from vrt_lite.pulling.checkpoint_pull import CHOICES, PROJECTOR_TYPE, check_type, find_shards, read_config
 from vrt_lite.pulling.gguf_files import SelectedFiles, select_files
 from vrt_lite.pulling.pull_source import (
     SMALL_FILES,
-    PullSource,
-    check_paths,
     fetch_small_files,
     is_checkpoint,
+    list_source,
     parse_reference,
 )
 
@@ -91,16 +90,15 @@ def list_pull_options(reference: str, quant: str = "", *, projector_type: str | 
     `projector_type` is that of a checkpoint that is converted, F16 if it is None. A recipe needs no network for the
     quants that it knows. Raises UsageError or ModelError if there is no such model or quant.
     """
-    source = parse_reference(reference)
-    recipe, projector_type = source.recipe, projector_type or PROJECTOR_TYPE
-    profile = parse_profile(recipe.profile, f"recipe {recipe.name}") if recipe else default_profile()
-    if recipe and (recipe.checkpoint_size or not quant or quant.lower() in recipe.quants):
-        quants = _types(recipe.repository, quant) or recipe.quants or QUANTS
-        shards = (_SHARD_BYTES,) * (recipe.checkpoint_size // _SHARD_BYTES)
-        options = _convert(recipe.config, quants, projector_type, fetched=recipe.checkpoint_size, shards=shards)
-        return PullOptions(source.name, profile, bool(recipe.checkpoint_size), options, recipe.quant.lower())
-    listed = list_repository(source.repository, source.revision)
-    check_paths(listed)
+    source, projector_type = parse_reference(reference), projector_type or PROJECTOR_TYPE
+    known = not quant or quant.lower() in source.quants
+    if source.config and (source.checkpoint_size or known):
+        profile, preferred = parse_profile(source.profile, f"recipe {source.name}"), recipes()[source.name].quant
+        quants = _types(source.repository, quant) or source.quants or QUANTS
+        shards = (_SHARD_BYTES,) * (source.checkpoint_size // _SHARD_BYTES)
+        options = _convert(source.config, quants, projector_type, fetched=source.checkpoint_size, shards=shards)
+        return PullOptions(source.name, profile, bool(source.checkpoint_size), options, preferred.lower())
+    listed = list_source(source)
     try:
         if is_checkpoint(listed):
             return _read_checkpoint(source, listed, quant, projector_type)
@@ -110,10 +108,10 @@ def list_pull_options(reference: str, quant: str = "", *, projector_type: str | 
     except ModelError as error:
         raise ModelError(f"{listed.repository} cannot be estimated: {error}") from error
     options = tuple(sorted(options, key=lambda option: option.disk.stays, reverse=True))
-    return PullOptions(source.name, profile, False, options)
+    return PullOptions(source.name, default_profile(), False, options)
 
 
-def _read_checkpoint(source: PullSource, listed: Listing, quant: str, projector_type: str) -> PullOptions:
+def _read_checkpoint(source: Recipe, listed: Listing, quant: str, projector_type: str) -> PullOptions:
     """What can be made of a repository that holds a checkpoint."""
     quants = _types(listed.repository, quant) or QUANTS
     with TemporaryDirectory(ignore_cleanup_errors=True) as name:
@@ -141,8 +139,8 @@ def _convert(
     for quant in quants:
         shape = _shape(config, quant, projector_type)
         stays = shape.text_bytes + shape.projector
-        # Two shards are on the disk at once: one is converted while the next arrives.
-        options.append(PullOption(quant, shape, DiskUse(fetched or stays, stays, stays + sum(sorted(shards)[-2:]))))
+        most = stays + max(shards, default=0)  # a shard is deleted once it is converted
+        options.append(PullOption(quant, shape, DiskUse(fetched or stays, stays, most)))
     return tuple(options)
 
 

@@ -6,7 +6,7 @@ What the engine trusts in a file is not checked: a file that ends its process en
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,6 @@ from vrt_lite.models.gguf import (
     parts_of,
     projector_rank,
     read_gguf,
-    read_header,
     whole_name,
     without_quant,
 )
@@ -32,8 +31,9 @@ PROJECTORS: Final[Mapping[str, tuple[str, ...]]] = {
     "qwen3vl": ("qwen3vl_merger",),
 }
 """The kinds of projectors that a text model of each architecture has."""
+_BELOW: Final = 2**16
+"""More layers, or values of a vector, no judge has."""
 _BUNDLE = Path(__file__).parents[1] / "bundled"
-_NO_TEXT: Final = ("adapter", "imatrix", "mmproj")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,11 @@ def find(
         return replace(find(pulled.path("text"), projector=projector), name=pulled.manifest.name)
     if not path.exists():
         raise _not_here(path, given_as_file=projector is not None or path.suffix == ".gguf")
-    texts = _texts_in(path) if path.is_dir() else (parts_of(path)[0],)
-    projectors = () if projector else _projectors_in(path if path.is_dir() else path.parent)
-    projector = projector or next(iter(projectors))
+    texts, projectors = list_pair(path if path.is_dir() else path.parent)
+    texts = _one_model(path, texts, "text GGUF") if path.is_dir() else (parts_of(path)[0],)
+    projectors = () if projector else _one_model(path, projectors, "projector (*mmproj*.gguf)")
+    projectors = tuple(sorted(projectors, key=lambda path: projector_rank(path.name)))
+    projector = projector or projectors[0]
     if not projector.is_file():
         raise ModelError(f"Projector file {projector} does not exist.")
     text = texts[0]
@@ -108,6 +110,15 @@ def find(
     profile = replace(profile, cell=CELLS[str(header["general.architecture"])])
     name = path.name if path.is_dir() else whole_name(text.stem)
     return ModelFiles(name, text, projector, profile, projectors, texts, own.is_file())
+
+
+def _one_model(given: Path, paths: Sequence[Path], what: str) -> tuple[Path, ...]:
+    """Return a folder's files of a kind, which must be one model in several types: their names differ only in these."""
+    if len({without_quant(path.name) for path in paths}) != 1:
+        names = ", ".join(path.name for path in paths) or "none"
+        option = "" if what.startswith("text") else " with --projector"
+        raise ModelError(f"{given} needs one {what} beside it or in it; found {names}. Give the file{option}.")
+    return tuple(paths)
 
 
 def gguf_sha256(path: Path, digest: Callable[[Path], str]) -> str:
@@ -156,49 +167,6 @@ def _not_here(path: Path, *, given_as_file: bool) -> ModelError:
     )
 
 
-def _projectors_in(folder: Path) -> tuple[Path, ...]:
-    """The folder's projector in each of its types, the default one first.
-
-    Files are one projector in several types if their names differ only in the type.
-    """
-    _, projectors = list_pair(folder)
-    if len({without_quant(p.name) for p in projectors}) != 1:
-        names = ", ".join(p.name for p in projectors) or "none"
-        raise ModelError(f"Folder {folder} must hold one projector (*mmproj*.gguf); found {names}: give --projector.")
-    return tuple(sorted(projectors, key=lambda path: projector_rank(path.name)))
-
-
-def _texts_in(folder: Path) -> tuple[Path, ...]:
-    """The files of the folder's text model, one in each of its types.
-
-    ModelError if there is none, or more than one model.
-    """
-    paths, _ = list_pair(folder)
-    if len(paths) == 1:
-        return tuple(paths)
-    headers = {path: read_header(path) for path in paths}
-    texts = {
-        path: _describe(header)
-        for path, header in headers.items()
-        if header.get("general.architecture") != "clip" and header.get("general.type") not in _NO_TEXT
-    }
-    if not texts:
-        raise ModelError(f"Folder {folder} must hold one text GGUF; found none.")
-    if len({*texts.values()}) > 1:
-        names = ", ".join(f"{path.name} ({described})" for path, described in texts.items())
-        raise ModelError(
-            f"Folder {folder} holds text GGUFs of different models: {names}. Give one of these files, not the folder."
-        )
-    return tuple(texts)
-
-
-def _describe(header: Header) -> str:
-    """What is the same in all files of one model."""
-    architecture, name = header.get("general.architecture"), header.get("general.name")
-    layers, width = (header.get(f"{architecture}.{key}") for key in ("block_count", "embedding_length"))
-    return f"{name or architecture!r}, {layers} layers of width {width}"
-
-
 def _default_for(header: Header) -> Profile:
     """VR-Thinker's profile, with the clock's rate that the conversion wrote into the file; Qwen3-VL tells it in words.
 
@@ -231,8 +199,8 @@ def _check(text_file: Path, projector_file: Path) -> Header:
             f"{' or '.join(map(repr, PROJECTORS[architecture]))})."
         )
     for path, gguf, prefix in ((text_file, text, architecture), (projector_file, projector, "clip.vision")):
-        for name, below in (("block_count", 2**10), ("embedding_length", 2**20), ("attention.head_count", 2**20)):
-            if not 0 < (number := gguf.number(key := f"{prefix}.{name}")) < below:
+        for key in (f"{prefix}.block_count", f"{prefix}.embedding_length", f"{prefix}.attention.head_count"):
+            if not 0 < (number := gguf.number(key)) < _BELOW:
                 raise ModelError(f"{path} cannot be a judge: its {key} is {number}. Copy or download it again.")
     if "token_embd.weight" not in {tensor.name for tensor in text.tensors}:
         raise ModelError(f"{text_file} has no tensor token_embd.weight. Copy or download it again.")

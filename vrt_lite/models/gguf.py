@@ -8,26 +8,25 @@ The gguf package is not used here: it makes Python objects of a whole vocabulary
 from __future__ import annotations
 
 import itertools
+import mmap
 import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError
 
-_MOST_ENTRIES, _MOST_ITEMS, _LONGEST_TEXT = 2**16, 2**20, 2**26
-"""The most keys or tensors of a file, items of an array, and bytes of a text."""
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_FLOAT, _STRING, _ARRAY = 6, 8, 9
+_STRING, _ARRAY = 8, 9
 HEAD: Final = "vrt_lite.head.weight"
 """The weights of the heads with which a judge scores a clip: one after the other, each as wide as the model."""
 _ALIGNMENT: Final = 32
 Value = str | int | float | bool
 Header = dict[str, Value]
-_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.gguf)?", re.ASCII)
+_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(|\.gguf)", re.ASCII)
 _MOST_PARTS: Final = 999
 _QUANT = re.compile(
     r"(?:^|[-._])((?:UD-)?I?Q\d(?:_[0-9A-Z]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._]|$)", re.IGNORECASE
@@ -68,16 +67,14 @@ def part_names(name: str) -> tuple[str, ...]:
     They are NAME-00001-of-00003.gguf and so on, as llama.cpp requires (llama_split_path).
     """
     found = _PART.fullmatch(name)
-    count = int(found[3]) if found else 0
-    if not found or not 1 <= int(found[2]) <= count <= _MOST_PARTS:
+    if not found or not 1 <= int(found[2]) <= (count := int(found[3])) <= _MOST_PARTS:
         return (name,)
-    return tuple(f"{found[1]}-{number:05}-of-{count:05}{found[4] or ''}" for number in range(1, count + 1))
+    return tuple(f"{found[1]}-{number:05}-of-{count:05}{found[4]}" for number in range(1, count + 1))
 
 
 def whole_name(name: str) -> str:
     """The name of a GGUF without what says that the file is a part."""
-    found = _PART.fullmatch(name)
-    return found[1] + (found[4] or "") if found else name
+    return _PART.sub(r"\1\4", name)
 
 
 def normalise_quant(quant: str) -> str:
@@ -109,8 +106,7 @@ def loses_detail(projector: Path) -> bool:
 
 def parts_of(path: Path) -> tuple[Path, ...]:
     """The files of a GGUF in order, whether they exist or not: all parts if this is one of them, else the path."""
-    names = part_names(path.name)
-    return tuple(map(path.with_name, names)) if len(names) > 1 else (path,)
+    return tuple(map(path.with_name, part_names(path.name)))
 
 
 def list_pair(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -126,11 +122,6 @@ def list_pair(folder: Path) -> tuple[list[Path], list[Path]]:
 def gguf_bytes(path: Path) -> int:
     """The size of a GGUF, all parts counted. Raises OSError."""
     return sum(part.stat().st_size for part in parts_of(path))
-
-
-def read_header(path: Path) -> Header:
-    """A GGUF's metadata without arrays; ModelError if the file is no whole GGUF."""
-    return read_gguf(path).values
 
 
 def read_gguf(path: Path) -> Gguf:
@@ -149,13 +140,14 @@ def read_gguf(path: Path) -> Gguf:
 def _read_file(path: Path, parts: Sequence[Path]) -> Gguf:
     """The header of one file; ModelError if it is not whole, or not the part that its name says."""
     try:
-        with open_to_read(path) as file:
-            found = _Reader(file, path.stat().st_size).read()
+        with open_to_read(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            found = _Reader(data).read()
     except OSError as error:
         advice = f" The model is split into {len(parts)} files, and all are needed." if len(parts) > 1 else ""
         raise ModelError(f"{path} cannot be read: {error.strerror}.{advice}") from error
-    except ValueError as error:
-        raise ModelError(f"{path} is not a whole GGUF file: {error}. Copy, download or convert it again.") from error
+    except (ValueError, KeyError, OverflowError, struct.error) as error:
+        why = "it ends inside its header" if isinstance(error, struct.error) else error
+        raise ModelError(f"{path} is not a whole GGUF file: {why}. Copy, download or convert it again.") from error
     number, count = found.number("split.no"), max(found.number("split.count"), 1)
     if (number, count) != (parts.index(path), len(parts)):
         raise ModelError(
@@ -166,73 +158,67 @@ def _read_file(path: Path, parts: Sequence[Path]) -> Gguf:
 
 
 class _Reader:
-    """A reader that refuses counts and lengths beyond the file's size."""
+    """Reads a mapped file from its beginning."""
 
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file, self._size = file, size
+    def __init__(self, data: mmap.mmap) -> None:
+        self._data, self._at = data, 0
 
     def read(self) -> Gguf:
-        if (magic := self._bytes(4)) != b"GGUF":
+        if (magic := self._data[:4]) != b"GGUF":
             raise ValueError(f"it begins with {magic!r}, not b'GGUF'")
-        if (version := self._scalar("I")) not in (2, 3):
+        self._at = 4
+        version, count, entries = self._unpack("IQQ")
+        if version not in (2, 3):
             raise ValueError(f"its version is {version}; 2 and 3 are readable")
-        count, entries = self._count(_MOST_ENTRIES), self._count(_MOST_ENTRIES)
         values: Header = {}
         lengths: dict[str, int] = {}
         head: tuple[float, ...] = ()
         for _ in range(entries):
-            key, kind = self._text(), self._scalar("I")
-            if kind == _ARRAY:
-                lengths[key], items = self._read_array()
-                head = items if key == HEAD else head
+            key, [kind] = self._text(), self._unpack("I")
+            if kind == _STRING:
+                values[key] = self._text()
+            elif kind != _ARRAY:
+                [values[key]] = self._unpack(_SCALARS[kind])
             else:
-                values[key] = self._value(kind)
-        listed = [self._tensor() for _ in range(count)]
-        start = -(-self._file.tell() // _ALIGNMENT) * _ALIGNMENT
+                item, lengths[key] = self._unpack("IQ")
+                items = self._items(item, lengths[key], kept=key == HEAD)
+                head = items or head
+        listed = [(self._text(), *self._place()) for _ in range(count)]
+        start = -(-self._at // _ALIGNMENT) * _ALIGNMENT
         # A tensor ends where the next begins: no table of types is needed.
-        ends = sorted({offset for *_, offset in listed} | {self._size - start})
+        ends = sorted({offset for *_, offset in listed} | {len(self._data) - start})
         after = dict(itertools.pairwise(ends))
         if any(offset not in after for *_, offset in listed):
-            raise ValueError(f"it ends at byte {self._size}, before its last tensor begins")
+            raise ValueError(f"it ends at byte {len(self._data)}, before its last tensor begins")
         tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, kind, offset in listed)
         return Gguf(values, lengths, tuple(tensors), head)
 
-    def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
-        name, dimensions = self._text(), self._scalar("I")
-        if not 1 <= dimensions <= 4:
-            raise ValueError(f"a tensor has {dimensions} dimensions")
-        shape = tuple(self._scalar("Q") for _ in range(dimensions))
-        return name, shape, self._scalar("I"), self._scalar("Q")
+    def _items(self, kind: int, count: int, *, kept: bool) -> tuple[float, ...]:
+        """Read the items of an array, or pass over them."""
+        if kept:
+            return self._unpack(f"{count}f")
+        if kind != _STRING:
+            self._at += count * struct.calcsize(_SCALARS[kind])
+        else:
+            for _ in range(count):
+                self._text()
+        return ()
 
-    def _value(self, kind: int) -> Value:
-        if kind == _STRING:
-            return self._text()
-        if kind not in _SCALARS:
-            raise ValueError(f"a metadata value has the unknown type {kind}")
-        return self._scalar(_SCALARS[kind])
-
-    def _read_array(self) -> tuple[int, tuple[float, ...]]:
-        """Pass over the items of an array; returns how many there are, and those of type float32."""
-        item, count = self._scalar("I"), self._count(_MOST_ITEMS)
-        if item == _FLOAT:
-            return count, struct.unpack(f"<{count}f", self._bytes(4 * count))
-        for _ in range(count):
-            self._value(item)
-        return count, ()
-
-    def _count(self, most: int) -> int:
-        if (count := self._scalar("Q")) > min(most, self._size):
-            raise ValueError(f"it claims {count} entries in {self._size} bytes")
-        return count
+    def _place(self) -> tuple[tuple[int, ...], int, int]:
+        """Read a tensor's dimensions, its type, and its offset."""
+        [dimensions] = self._unpack("I")
+        if not dimensions:
+            raise ValueError("a tensor has no dimensions")
+        *shape, kind, offset = self._unpack(f"{dimensions}QIQ")
+        return tuple(shape), kind, offset
 
     def _text(self) -> str:
-        return self._bytes(self._scalar("Q")).decode(errors="replace")
+        [size] = self._unpack("Q")
+        self._at += size
+        return self._data[self._at - size : self._at].decode(errors="replace")
 
-    def _scalar(self, code: str) -> int:
-        return struct.unpack(f"<{code}", self._bytes(struct.calcsize(f"<{code}")))[0]
-
-    def _bytes(self, count: int) -> bytes:
-        data = self._file.read(min(count, _LONGEST_TEXT))
-        if len(data) < count:
-            raise ValueError(f"it ends at byte {self._size}, inside its header")
-        return data
+    def _unpack(self, codes: str) -> tuple[int, ...]:
+        """Read little-endian numbers. Raises struct.error at the end of the file."""
+        found = struct.unpack_from(f"<{codes}", self._data, self._at)
+        self._at += struct.calcsize(f"<{codes}")
+        return found

@@ -10,7 +10,6 @@ import contextlib
 import inspect
 import os
 import re
-import shutil
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from vrt_lite.advice import install
 from vrt_lite.disk import HOME_VARIABLE, file_sha256
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import explain_full_disk
+from vrt_lite.models.library import delete
 
 Kind = Literal["model", "dataset"]
 Advance = Callable[[int], None]
@@ -98,22 +98,25 @@ def list_repository(repository: str, revision: str = "", *, kind: Kind = "model"
     with _hub_errors(repository):
         from huggingface_hub import HfApi
 
-        api = HfApi(endpoint())
-        describe = api.model_info if kind == "model" else api.dataset_info
-        info = describe(repository, revision=revision or None, files_metadata=True)
-    files: list[HubFile] = []
-    for sibling in info.siblings or ():
-        lfs = cast("Any", sibling.lfs)
-        files.append(HubFile(sibling.rfilename, int(sibling.size or 0), str(lfs.sha256) if lfs else ""))
-    licences = [tag.removeprefix("license:") for tag in info.tags or () if tag.startswith("license:")]
-    bases = [tag.rpartition(":")[2] for tag in info.tags or () if tag.startswith("base_model:")]
-    gguf: dict[str, Any] = getattr(info, "gguf", None) or {}
+        info: Any = HfApi(endpoint()).repo_info(
+            repository, repo_type=kind, revision=revision or None, files_metadata=True
+        )
     if not re.fullmatch("[0-9a-f]{40}", info.sha or ""):  # it becomes a folder's name
         raise ModelError(
             f"{endpoint()} gave no commit for {repository}; it does not seem to be a hub. See HF_ENDPOINT."
         )
-    architecture, base = str(gguf.get("architecture", "")), next(iter(bases), "")
-    return Listing(repository, str(info.sha), ", ".join(licences), architecture, tuple(files), kind, base)
+    tags: list[str] = info.tags or []
+    gguf: dict[str, Any] = getattr(info, "gguf", None) or {}
+    licences, bases = ([tag for tag in tags if tag.startswith(key)] for key in ("license:", "base_model:"))
+    return Listing(
+        repository,
+        info.sha,
+        licence=", ".join(tag.removeprefix("license:") for tag in licences),
+        architecture=str(gguf.get("architecture", "")),
+        files=tuple(HubFile(f.rfilename, f.size or 0, f.lfs.sha256 if f.lfs else "") for f in info.siblings or ()),
+        kind=kind,
+        base_model=bases[0].rpartition(":")[2] if bases else "",
+    )
 
 
 def download(listed: Listing, file: HubFile, to: Path, *, sha256: str, advance: Advance | None = None) -> None:
@@ -123,7 +126,7 @@ def download(listed: Listing, file: HubFile, to: Path, *, sha256: str, advance: 
     the disk fails. Without `advance` the client shows a progress bar of its own.
     """
     folder = to.parent / _ARRIVING
-    _remove(folder)  # what a killed process left
+    delete(folder)  # what a killed process left
     try:
         with _hub_errors(listed.repository):
             path = _fetch(listed, file, folder, advance)
@@ -131,13 +134,7 @@ def download(listed: Listing, file: HubFile, to: Path, *, sha256: str, advance: 
             raise _damaged(listed, file.name)
         path.replace(to)
     finally:
-        _remove(folder)
-
-
-def _remove(folder: Path) -> None:
-    if folder.is_symlink():
-        folder.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+        delete(folder)
 
 
 def _damaged(listed: Listing, name: str) -> ModelError:
@@ -148,10 +145,9 @@ def _damaged(listed: Listing, name: str) -> ModelError:
 
 
 def _fetch(listed: Listing, file: HubFile, folder: Path, advance: Advance | None) -> Path:
-    import huggingface_hub as client
-    from huggingface_hub import utils
+    import huggingface_hub
 
-    counted = 0
+    client, counted = cast("Any", huggingface_hub), 0  # only partly typed
 
     class Bar:
         """What the client takes for a progress bar. It makes one or two for a file: of Xet's also for what is sent."""
@@ -161,9 +157,6 @@ def _fetch(listed: Listing, file: HubFile, folder: Path, advance: Advance | None
 
         def __enter__(self) -> Self:
             return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
 
         def update(self, n: int = 1) -> None:
             """Count bytes once each, also if the client begins again, and no more than the hub lists."""
@@ -178,23 +171,17 @@ def _fetch(listed: Listing, file: HubFile, folder: Path, advance: Advance | None
         def set_postfix_str(self, *_: Any, **__: Any) -> None:
             """Do nothing."""
 
-        refresh = close = set_postfix_str
+        __exit__ = refresh = close = set_postfix_str
 
-    utils.logging.set_verbosity_error()
-    fetch = cast("Any", client).hf_hub_download  # only partly typed
+    client.utils.logging.set_verbosity_error()
+    fetch = client.hf_hub_download
     # Releases below 1, which transformers 4.57 needs, tell nothing.
     told = advance and "tqdm_class" in inspect.signature(fetch).parameters
     if advance:
-        utils.disable_progress_bars()
-    path: str = fetch(
-        listed.repository,
-        file.path,
-        repo_type=listed.kind,
-        revision=listed.revision,
-        endpoint=endpoint(),
-        local_dir=folder,
-        **({"tqdm_class": Bar} if told else {}),
-    )
+        client.utils.disable_progress_bars()
+    more = {"tqdm_class": Bar} if told else {}
+    where = {"repo_type": listed.kind, "revision": listed.revision, "endpoint": endpoint(), "local_dir": folder}
+    path: str = fetch(listed.repository, file.path, **where, **more)
     if advance:
         advance(file.size - counted)
     return Path(path)

@@ -140,41 +140,29 @@ def _name_of(folder: Path) -> str:
 
 
 def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return []
+    return sorted(folder.glob("*"))
 
 
 def _read(folder: Path) -> StoredModel | None:
     try:
         path = folder / MANIFEST_NAME
-        if folder.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_MANIFEST_BYTES:
+        if folder.is_symlink() or path.stat().st_size > _MOST_MANIFEST_BYTES:
             return None
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    roles = [file.role for file in manifest.files]
     plain = all(is_plain_name(file.name) for file in manifest.files)
-    if manifest.format != _FORMAT or not plain or not {"text", "projector"} <= set(roles):
+    if manifest.format != _FORMAT or not plain or not {"text", "projector"} <= {file.role for file in manifest.files}:
         return None
-    return StoredModel(folder, manifest, _damage(folder, manifest))
+    return StoredModel(folder, manifest, "; ".join(filter(None, (_damage(folder, file) for file in manifest.files))))
 
 
-def _damage(folder: Path, manifest: Manifest) -> str:
-    for file in manifest.files:
-        path = folder / file.name
-        if path.is_symlink() or not path.is_file():
-            return f"{file.name} is missing"
-        if (size := path.stat().st_size) != file.size:
-            return f"{file.name} has {size} bytes, not {file.size}"
-    return ""
-
-
-def install_model(manifest: Manifest) -> None:
-    """Make the partial folder, with exactly the manifest's files in it, the model of that name."""
-    write_manifest(partial_folder(manifest.name), manifest)
-    finish_install(manifest.name)
+def _damage(folder: Path, file: StoredFile) -> str:
+    path = folder / file.name
+    if path.is_symlink() or not path.is_file():
+        return f"{file.name} is missing"
+    size = path.stat().st_size
+    return f"{file.name} has {size} bytes, not {file.size}" if size != file.size else ""
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -205,24 +193,22 @@ def keep_only(folder: Path, names: Collection[str]) -> None:
     """Delete everything in a folder but what has one of these names."""
     for path in folder.iterdir():
         if path.name not in names:
-            _delete(path)
+            delete(path)
 
 
 def remove_folder(folder: Path) -> int:
     """Move a folder away in one step, then delete it and what earlier removals left. Returns its bytes."""
-    size = 0
-    trash = home() / "trash"
+    size, trash = 0, home() / "trash"
     if os.path.lexists(folder):
-        if not folder.is_symlink():
-            size = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+        size = 0 if folder.is_symlink() else sum(p.lstat().st_size for p in folder.rglob("*") if p.is_file())
         trash.mkdir(parents=True, exist_ok=True)
         folder.replace(trash / uuid.uuid4().hex)
     for path in _entries(trash):
-        _delete(path)
+        delete(path)
     return size
 
 
-def _delete(path: Path) -> None:
+def delete(path: Path) -> None:
     """Delete a file, a link itself, or a folder; another process may be deleting it as well."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)

@@ -50,7 +50,7 @@ def best_text(texts: Sequence[Path], projector: Path, *, memory_bytes: int | Non
 
     If none fits, the smallest.
     """
-    candidates = {TextFile(str(path), quant_of(path.name), gguf_bytes(path)): path for path in texts}
-    memory_bytes = total_memory() if memory_bytes is None else memory_bytes
-    usable_bytes = int(memory_bytes * SHARE_OF_MEMORY) - projector.stat().st_size
-    return candidates[best_quant(candidates, usable_bytes) or min(candidates, key=lambda file: file.size)]
+    candidates = [TextFile(str(path), quant_of(path.name), gguf_bytes(path)) for path in texts]
+    usable = int((total_memory() if memory_bytes is None else memory_bytes) * SHARE_OF_MEMORY)
+    best = best_quant(candidates, usable - projector.stat().st_size)
+    return Path((best or min(candidates, key=lambda file: file.size)).path)

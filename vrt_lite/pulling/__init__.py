@@ -51,18 +51,19 @@ def pull(
             progress.say(f"waited for another process that was changing {source.name}")
         library.finish_install(source.name)
         here = library.find_stored(source.name)
-        kept = here if here and source.quant.upper() in ("", here.manifest.quant) else None
-        if kept and projector_type not in (None, kept.manifest.projector_type):
-            kept = None
+        same = here and projector_type in (None, here.manifest.projector_type)
+        kept = here if here and same and source.quant.upper() in ("", here.manifest.quant) else None
         try:
             listed = list_source(source)
         except UnreachableError as error:
             if not kept or kept.damage or given:
-                text = f"{source.name} would be fetched from {source.repository}, but {error}"
-                raise UnreachableError(text) from error
+                raise UnreachableError(
+                    f"{source.name} would be fetched from {source.repository}, but {error}"
+                ) from error
             progress.say(f"{source.name} is here already; the hub was not asked for a newer one: {error}")
             return kept
-        progress.say(f"licence: {source.licence(listed)}{f' ({source.recipe.licence_url})' if source.recipe else ''}")
+        licence = source.licence or listed.licence or "not stated; see the model's page"
+        progress.say(f"licence: {licence}{f' ({source.licence_url})' if source.licence_url else ''}")
         if kept and kept.manifest.revision == listed.commits:
             if all(is_whole(kept.folder / file.name, file.size, file.sha256) for file in kept.manifest.files):
                 progress.say(f"{source.name} is here already, sha256 of every file checked")
@@ -79,8 +80,17 @@ def pull(
             quant, files = pull_checkpoint(begun)
         else:
             quant, files = pull_gguf(begun)
-        made_with = f"{_ENGINE} {version(_ENGINE)}" if from_checkpoint else ""
-        _install(begun, quant, files, (given, str(profile)), made_with)
+        manifest = Manifest(
+            name=source.name,
+            repository=listed.repository,
+            revision=listed.commits,
+            quant=quant,
+            licence=licence,
+            verified=source.verified,
+            files=tuple(files),
+            converted_with=f"{_ENGINE} {version(_ENGINE)}" if from_checkpoint else "",
+        )
+        _install(begun, manifest, given, profile)
     if (model := library.find_stored(source.name)) is None:
         raise ModelError(f"{source.name} was removed while it arrived. Pull it again.")
     return model
@@ -94,33 +104,22 @@ def _add_profile(folder: Path, files: Sequence[StoredFile], text: bytes) -> tupl
     return (*(file for file in files if file.role != "profile"), added)
 
 
-def _install(
-    pull: Pull, quant: str, files: Sequence[StoredFile], given: tuple[bytes, str], converted_with: str
-) -> None:
-    """Add the profile, check the pair, and make the partial folder the model. `given` is a profile, and its name."""
+def _install(pull: Pull, manifest: Manifest, given: bytes, given_name: Path | None) -> None:
+    """Add the profile, check the pair, and make the partial folder the model. `given` is a profile, b"" for none."""
     source, folder = pull.source, pull.folder
     own = folder / PROFILE_NAME
-    text, whose = given
-    if not text and source.recipe and source.recipe.profile:
-        text, whose = source.recipe.profile.encode(), f"vrt-lite's for {source.name}"
-    elif not text and own.is_file():
+    text, whose = b"", f"VR-Thinker's, as {manifest.repository} has none"
+    if given:
+        text, whose = given, str(given_name)
+    elif source.profile:
+        text, whose = source.profile.encode(), f"vrt-lite's for {source.name}"
+    elif own.is_file():
         text, whose = own.read_bytes(), "the repository's own"
-    elif not text:
-        whose = f"VR-Thinker's, as {pull.listed.repository} has none"
-    files = _add_profile(folder, files, text) if text else tuple(files)
     pull.progress.say(f"profile: {whose}")
-    paths = {file.role: folder / file.name for file in reversed(files)}
+    if text:
+        manifest = replace(manifest, files=_add_profile(folder, manifest.files, text))
+    paths = {file.role: folder / file.name for file in reversed(manifest.files)}
     with keep_nothing_refused(source.name):
         find(paths["text"], projector=paths["projector"])
-    library.install_model(
-        Manifest(
-            name=source.name,
-            repository=pull.listed.repository,
-            revision=pull.listed.commits,
-            quant=quant,
-            licence=source.licence(pull.listed),
-            verified=bool(source.recipe and source.recipe.verified),
-            files=files,
-            converted_with=converted_with,
-        )
-    )
+    library.write_manifest(folder, manifest)
+    library.finish_install(source.name)

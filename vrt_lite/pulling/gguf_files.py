@@ -31,11 +31,6 @@ class SelectedFiles:
     quant: str
 
     @property
-    def text(self) -> HubFile:
-        """The text model's file, or its first part."""
-        return self.texts[0]
-
-    @property
     def size_bytes(self) -> int:
         """Bytes to fetch."""
         return sum(file.size for file in (*self.texts, self.projector))
@@ -56,24 +51,26 @@ def pull_gguf(pull: Pull) -> tuple[str, list[StoredFile]]:
     selected = select_files(listed, quant=quant, memory_bytes=int(pull.memory_bytes * SHARE_OF_MEMORY))
     quant, size = selected.quant or "an unnamed quant", format_bytes(selected.size_bytes)
     progress.say(f"{pull.source.name}: {listed.repository} at {listed.revision[:12]}, {quant}, {size}")
-    wanted = {file.name: file for file in (selected.projector, *selected.texts)}
-    if len(wanted) <= len(selected.texts):
-        raise ModelError(f"{listed.repository} gives two of its files one name, {selected.text.name}.")
+    wanted = (selected.projector, *selected.texts)
     files = [
         StoredFile(
-            name, "text" if file in selected.texts else "projector", file.size, expected_sha256(pull.source, file)
+            file.name, "text" if file in selected.texts else "projector", file.size, expected_sha256(pull.source, file)
         )
-        for name, file in wanted.items()
+        for file in wanted
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    keep_only(folder, wanted)
-    missing = [file for file in files if not is_whole(folder / file.name, file.size, file.sha256)]
-    to_fetch = sum(file.size for file in missing)
+    keep_only(folder, {file.name for file in files})
+    missing = [
+        (listing, file)
+        for listing, file in zip(wanted, files, strict=True)
+        if not is_whole(folder / file.name, file.size, file.sha256)
+    ]
+    to_fetch = sum(file.size for _, file in missing)
     check_free_space(folder, to_fetch)
     progress.begin("fetching", to_fetch)
     fetch_small_files(listed, folder, (PROFILE_NAME,))
-    for file in missing:
-        download(listed, wanted[file.name], folder / file.name, sha256=file.sha256, advance=progress.advance)
+    for listing, file in missing:
+        download(listed, listing, folder / file.name, sha256=file.sha256, advance=progress.advance)
         progress.say(f"{file.name}: {format_bytes(file.size)}, sha256 checked")
     return selected.quant, files
 
@@ -96,19 +93,14 @@ def select_files(listed: Listing, *, quant: str, memory_bytes: int) -> SelectedF
     for names in sorted({part_names(file.path) for file in named}):
         if texts.keys() >= set(names):
             parts = [texts[name] for name in names]
-            models[TextFile(names[0], quant_of(parts[0].name), sum(part.size for part in parts))] = parts
+            models[TextFile(names[0], quant_of(names[0]), sum(part.size for part in parts))] = parts
     if not models:
         raise ModelError(
             f"{repository} lists only some parts of {quant or 'its text models'} ({join_paths(named)}). "
             "Choose another quant, or another repository."
         )
     if quant:  # one that is not split is preferred
-        chosen, *others = sorted(models, key=lambda file: len(models[file]))
-        if others and len(models[others[0]]) == len(models[chosen]):
-            raise ModelError(
-                f"{repository} has several files of quant {quant} "
-                f"({join_paths(parts[0] for parts in models.values())}). Download one and use --model FILE."
-            )
+        chosen = min(models, key=lambda file: (len(models[file]), file.path))
     elif not (chosen := best_quant(models, memory_bytes - projector.size)):
         raise does_not_fit(repository, min(models, key=lambda file: file.size), memory_bytes - projector.size)
     return SelectedFiles(tuple(models[chosen]), projector, chosen.quant)

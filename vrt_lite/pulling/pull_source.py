@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from vrt_lite.conversion.checkpoint import INDEX, MAX_TEXT_BYTES
+from vrt_lite.conversion.checkpoint import INDEX
 from vrt_lite.disk import is_plain_name
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import format_bytes
@@ -20,6 +20,7 @@ from vrt_lite.profile import PROFILE_NAME
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _SHARD = re.compile(r"model[^/]*\.safetensors")
+_MOST_SMALL_BYTES = 64 << 20  # a published tokenizer.json has 11 MB
 MODEL_FILES: Final = (
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json"),
@@ -31,25 +32,10 @@ SMALL_FILES: Final = (*MODEL_FILES, *OWN_FILES)
 
 
 @dataclass(frozen=True, slots=True)
-class PullSource:
-    """What to pull: the name it will have here, where it is from, and a quant ("" for the best that fits)."""
-
-    name: str
-    repository: str
-    revision: str
-    quant: str
-    recipe: Recipe | None
-
-    def licence(self, listed: Listing) -> str:
-        """The licence that the recipe states, else the hub."""
-        return self.recipe.licence if self.recipe else listed.licence or "not stated; see the model's page"
-
-
-@dataclass(frozen=True, slots=True)
 class Pull:
     """A pull that has begun: what the hub lists, the model of that name that is here, and what the user asked for."""
 
-    source: PullSource
+    source: Recipe
     listed: Listing
     here: StoredModel | None
     memory_bytes: int
@@ -62,44 +48,45 @@ class Pull:
         return partial_folder(self.source.name)
 
 
-def parse_reference(reference: str) -> PullSource:
-    """Read NAME[:quant] or owner/repo[:quant]. UsageError or ModelError, with the known names, if it is neither."""
+def parse_reference(reference: str) -> Recipe:
+    """Read NAME[:quant] or owner/repo[:quant] as a recipe; `quant` is "" for the best that fits.
+
+    UsageError or ModelError, with the known names, if it is neither.
+    """
     text = re.sub(r"^(https?://)?(huggingface\.co|hf\.co)/", "", reference.strip())
     name, colon, quant = text.partition(":")
     if colon and not re.fullmatch(r"[\w.-]{1,40}", quant, re.ASCII):
         raise UsageError(f"{reference!r} names no quant after the colon; for example {name}:Q4_K_M.")
     if recipe := recipes().get(name):
-        return PullSource(name, recipe.repository, recipe.revision, quant or recipe.quant, recipe)
+        return replace(recipe, quant=quant or recipe.quant)
     if _REPOSITORY.fullmatch(name) and ".." not in name and "--" not in name:
-        return PullSource(name, name, "", quant, None)
+        return Recipe(name, "", repository=name, quant=quant)
     if "/" in name:
         raise UsageError(f"{reference!r} is no owner/repo[:quant] of the hub.")
     known = ", ".join(n for n in recipes() if n not in bundled_names())
     raise ModelError(f"Model {name!r} is not known. Pull one of {known}, or owner/repo[:quant].")
 
 
-def list_source(source: PullSource) -> Listing:
+def list_source(source: Recipe) -> Listing:
     """List the repository, and with it the base that the recipe names. ModelError if a path is not safe."""
     listed = list_repository(source.repository, source.revision)
-    if source.recipe and source.recipe.base:
-        listed = replace(listed, base=list_repository(source.recipe.base))
-    check_paths(listed)
-    return listed
+    base = list_repository(source.base) if source.base else None
+    for one in filter(None, (listed, base)):
+        _check_paths(one)
+    return replace(listed, base=base)
 
 
-def check_paths(listed: Listing) -> None:
+def _check_paths(listed: Listing) -> None:
     """Check that every listed path stays inside a folder, and that small files are small. Raises ModelError."""
-    if listed.base:
-        check_paths(listed.base)
     for file in listed.files:
         if not all(map(is_plain_name, file.path.split("/"))):
             raise ModelError(
                 f"{listed.repository} lists the unsafe file name {file.path!r}; nothing was fetched from it."
             )
-        if file.path in SMALL_FILES and file.size > MAX_TEXT_BYTES:
+        if file.path in SMALL_FILES and file.size > _MOST_SMALL_BYTES:
             raise ModelError(
                 f"{listed.repository} lists {file.path} with {format_bytes(file.size)}; at most "
-                f"{format_bytes(MAX_TEXT_BYTES)} are read, so nothing of it was fetched."
+                f"{format_bytes(_MOST_SMALL_BYTES)} are read, so nothing of it was fetched."
             )
 
 
@@ -127,9 +114,9 @@ def keep_nothing_refused(name: str) -> Generator[None]:
         raise ModelError(f"{name} is refused and nothing of it was kept: {error}") from error
 
 
-def expected_sha256(source: PullSource, file: HubFile) -> str:
+def expected_sha256(source: Recipe, file: HubFile) -> str:
     """Return the digest that a file must have: the recipe's and the hub's, which must be equal if both have one."""
-    recipe = source.recipe.sums.get(file.name, "") if source.recipe else ""
+    recipe = source.sums.get(file.name, "")
     if recipe and file.sha256 and recipe != file.sha256:
         raise ModelError(
             f"The hub lists {file.name} with sha256 {file.sha256[:12]}…, but the recipe of {source.name} says "
@@ -144,4 +131,4 @@ def expected_sha256(source: PullSource, file: HubFile) -> str:
 def join_paths(files: Iterable[HubFile]) -> str:
     """Return the first paths, for a message; "nothing" without files."""
     paths = [file.path for file in files]
-    return (", ".join(paths[:6]) + (", …" if len(paths) > 6 else "")) or "nothing"
+    return ", ".join(paths[:6] + ["…"] * (len(paths) > 6)) or "nothing"

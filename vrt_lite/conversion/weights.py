@@ -1,0 +1,162 @@
+"""The weights of a checkpoint: where each file has its tensors, and rows of a tensor.
+
+Three kinds of files are read: a safetensors shard, the pickle of `torch.save`, and a GGUF that is not quantised. They
+come from a download and are not trusted: a pickle may call any function by name, and here it gets only ours.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+from zipfile import ZipFile
+
+import numpy as np
+from gguf import GGUFReader
+from gguf.utility import SafetensorsLocal
+
+from vrt_lite.errors import ModelError
+
+# NumPy has no bfloat16, which is the upper half of a float32.
+WORDS: Final = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_LOCAL_HEADER = 30  # bytes of a zip entry's own header, before two parts whose lengths are its last two numbers
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """One tensor in a file; `offset` counts bytes from the file's start."""
+
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Read some rows as float32. A memory map would count as resident, and keep the file open."""
+        width, kind = math.prod(self.shape[1:]), WORDS[self.dtype]
+        offset = self.offset + start * width * kind.itemsize
+        words = np.fromfile(self.path, kind, (stop - start) * width, offset=offset)
+        if self.dtype == "BF16":
+            words = (words.astype(np.uint32) << 16).view(np.float32)
+        return words.astype(np.float32, copy=False).reshape(stop - start, *self.shape[1:])
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What an adapter adds to a tensor: scale · B A."""
+
+    a: StoredTensor
+    b: StoredTensor
+    scale: float
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Compute some rows."""
+        return np.float32(self.scale) * (self.b.rows(start, stop) @ self.a.rows(0, self.a.shape[0]))
+
+
+@contextmanager
+def reading(what: object) -> Generator[None]:
+    """Turn whatever a file leads to that anyone may have written into a ModelError of one line; `what` names it."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except FileNotFoundError:
+        raise ModelError(f"{what} is missing: copy or download it") from None
+    except Exception as error:
+        raise ModelError(f"{what} cannot be read: {error!r:.200}. Download or make it again") from error
+
+
+def canonical(name: str) -> str:
+    """Return the published name of a tensor, without what newer training code and PEFT add to it."""
+    for added in ("base_model.model.", "language_model.", ".base_layer", ".default"):
+        name = name.replace(added, "")
+    return name.replace("model.visual.", "visual.")
+
+
+def read_weights(path: Path) -> dict[str, StoredTensor]:
+    """Read where a file has its tensors, by published name.
+
+    Raises ModelError for a file that is not whole, or has other types than F32, F16 and BF16.
+    """
+    with reading(path):
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            read = {b"GGUF": _read_gguf, b"PK\3\4": _read_state}.get(file.read(4), _read_shard)
+        found = read(path)
+        table = {canonical(name): stored for name, stored in found.items()}
+        if len(table) < len(found):
+            raise ModelError(f"{path} has a tensor twice, under an old name and a new one")
+        for name, stored in table.items():
+            if stored.dtype not in WORDS:
+                raise ModelError(f"{path}: {name:.80} is {stored.dtype:.20}, needs to be F32, F16 or BF16")
+            if not 0 <= stored.offset <= size - math.prod(stored.shape) * WORDS[stored.dtype].itemsize:
+                raise ModelError(f"{path} ends at byte {size}, before {name:.80} does: download again")
+        return table
+
+
+def _read_shard(path: Path) -> dict[str, StoredTensor]:
+    found = SafetensorsLocal(path).tensors
+    return {name: StoredTensor(path, t.dtype, t.shape, t.data_range.offset) for name, t in found.items()}
+
+
+def _read_gguf(path: Path) -> dict[str, StoredTensor]:
+    return {
+        t.name: StoredTensor(path, t.tensor_type.name, tuple(int(n) for n in reversed(t.shape)), int(t.data_offset))
+        for t in GGUFReader(path).tensors
+    }
+
+
+def _read_state(path: Path) -> dict[str, StoredTensor]:
+    """Read the table of a state dict. Each storage is an entry of the zip archive that is not compressed."""
+    with path.open("rb") as file, ZipFile(file) as archive:
+        (described,) = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+
+        def place(storage: Any, start: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any) -> StoredTensor:
+            """Return where a tensor's values are in the file; `start` and strides count values."""
+            if strides != tuple(math.prod(shape[i + 1 :]) for i in range(len(shape))):
+                raise ValueError(f"a tensor has the shape {shape!r:.80} and the strides {strides!r:.80}")
+            dtype, key = storage
+            entry = archive.getinfo(described.replace("data.pkl", f"data/{key}"))
+            if (start + math.prod(shape)) * WORDS[dtype].itemsize > entry.compress_size:
+                raise ValueError(f"the entry {entry.filename!r:.80} does not hold the {shape} values of a tensor")
+            file.seek(entry.header_offset + _LOCAL_HEADER - 4)
+            offset = entry.header_offset + _LOCAL_HEADER + sum(struct.unpack("<HH", file.read(4)))
+            return StoredTensor(path, dtype, shape, offset + start * WORDS[dtype].itemsize)
+
+        with archive.open(described) as pickled:
+            return dict(sorted(_Unpickler(cast("BinaryIO", pickled), place).load().items()))
+
+
+def _keep_tensor(tensor: Any, *_: Any) -> Any:
+    return tensor
+
+
+class _Unpickler(pickle.Unpickler):
+    """Builds a table of tensors with functions of its own. Nothing that the pickle names is run."""
+
+    def __init__(self, pickled: BinaryIO, place: Callable[..., StoredTensor]) -> None:
+        super().__init__(pickled)
+        self._known: dict[str, Any] = {
+            "collections.OrderedDict": OrderedDict,
+            "torch._utils._rebuild_tensor_v2": place,
+            "torch._utils._rebuild_parameter": _keep_tensor,
+            "torch.FloatStorage": "F32",
+            "torch.HalfStorage": "F16",
+            "torch.BFloat16Storage": "BF16",
+        }
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (full := f"{module}.{name}") not in self._known:
+            raise ValueError(f"it names {full!r:.60}, which no table of weights needs, and nothing was run")
+        return self._known[full]
+
+    def persistent_load(self, pid: Any) -> Any:
+        """Return a storage: its type, and the name of its entry."""
+        return pid[1:3]
