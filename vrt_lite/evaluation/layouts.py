@@ -6,10 +6,10 @@ A label is 1 (the first clip is better), 2 or 0 (a tie), by OA, TA, VQ and MQ; a
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -127,15 +127,18 @@ def _read_labels(layout: Layout, row: Row) -> dict[str, int]:
     """Read the labels by dimension; an empty cell is no label. ValueError for an unknown spelling."""
     found: dict[str, int] = {}
     for key, path in layout.labels.items():
-        cell: Any = row
-        for name in path:
-            cell = cell.get(name) if isinstance(cell, Mapping) else None
-        word = cell_text(cell).lower()
+        word = cell_text(_find_cell(row, path)).lower()
         if word in layout.spellings:
             found[key] = layout.spellings[word]
         elif word and word not in layout.unlabelled:
             raise ValueError(f"has the {key} label {word[:40]!r}; known are {', '.join(layout.spellings)}")
     return found
+
+
+def _find_cell(row: object, path: Sequence[str]) -> object:
+    for name in path:
+        row = cast("Row", row).get(name) if isinstance(row, Mapping) else None
+    return row
 
 
 def set_names() -> str:
