@@ -95,7 +95,7 @@ THIRD_PARTY: dict[str, set[str]] = {
         "video",
         "viewer",
     },
-    "PIL": {"backends/http", "decoder.py", "measures", "show/sheet.py", "video"},
+    "PIL": {"backends/http", "decoder.py", "diagnosis/judge_checks.py", "measures", "show/sheet.py", "video"},
     "psutil": {"backends/llamacpp", "judge_worker.py", "machine.py", "models", "runs", "tuning"},
     "platformdirs": {"disk.py"},
     "pyarrow": {"evaluation"},

@@ -226,7 +226,7 @@ def test_what_cannot_be_used_names_file_key_and_values_and_the_command_helps(
     line = refusal(capsys, "cache")
     assert line.startswith(f"vrt-lite: The settings file {settings_path()} ")
     assert REFUSED[text] in line
-    [finding] = [finding for finding in check_settings(os.environ) if finding.level == "problem"]
+    [finding] = [finding for finding in check_settings() if finding.level == "problem"]
     assert finding.next_step in line or not finding.next_step.isprintable()
     assert run(["config"]) == 2  # it lists what can be used
     out, err = capsys.readouterr()
@@ -246,7 +246,7 @@ def test_a_damaged_file_is_left_alone(capsys: pytest.CaptureFixture[str]) -> Non
             assert f"The settings file {path} is not valid TOML (" in line
         assert path.read_bytes() == damaged
     assert "more than 1048576 bytes" in line
-    [finding] = [finding for finding in check_settings(os.environ) if finding.level == "problem"]
+    [finding] = [finding for finding in check_settings() if finding.level == "problem"]
     assert str(path) in finding.next_step
     # What needs no settings works, and so does the help.
     for command in (["models"], ["config", "path"], ["compare", "--help"]):
@@ -258,7 +258,7 @@ def test_a_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     line = refusal(capsys, "cache")
     assert f"The settings file {settings_path()} cannot be read: " in line
     assert "cannot be changed" in refusal(capsys, "config", "set", "rounds", "3")
-    [finding] = [finding for finding in check_settings(os.environ) if finding.level == "problem"]
+    [finding] = [finding for finding in check_settings() if finding.level == "problem"]
     assert str(settings_path()) in finding.next_step
 
 
@@ -269,7 +269,7 @@ def test_a_variable_that_cannot_be_used_is_named(
     monkeypatch.setenv(KEYS[key].variable, "what?")
     line = refusal(capsys, "cache")
     assert f"{KEYS[key].variable} has 'what?' for {key}, which is not allowed; give {KEYS[key].allowed}" in line
-    [finding] = [finding for finding in check_settings(os.environ) if finding.level == "problem"]
+    [finding] = [finding for finding in check_settings() if finding.level == "problem"]
     assert KEYS[key].variable in finding.next_step
     assert f"give {KEYS[key].allowed}" in refusal(capsys, "config", "set", key, "what?")
 
@@ -284,7 +284,7 @@ def test_a_servers_credentials_are_neither_kept_nor_shown(
     settings_path().unlink()
     monkeypatch.setenv("VRT_LITE_BACKEND", address)
     assert "secret" not in refusal(capsys, "cache")
-    assert "secret" not in repr(list(check_settings(os.environ)))
+    assert "secret" not in repr(list(check_settings()))
 
 
 def test_the_commands_of_the_help_run_as_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -344,9 +344,13 @@ def print_text(text: str, *, err: bool = False) -> None:
 
 def print_json(value: object) -> None:
     """Print a value as JSON on stdout; records and dataclasses as objects."""
-    from msgspec import to_builtins  # noqa: PLC0415 - only for JSON
+    click.echo(json.dumps(value, indent=2, default=_to_plain))
 
-    click.echo(json.dumps(to_builtins(value), indent=2))
+
+def _to_plain(record: object) -> Any:
+    from msgspec import to_builtins  # noqa: PLC0415 - only for records; `doctor` runs without it
+
+    return to_builtins(record)
 
 
 def _read_fps(value: str) -> str:

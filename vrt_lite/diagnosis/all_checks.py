@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -27,14 +27,13 @@ from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.models.library import list_unreadable, partial_bytes, partial_names, recipes, stored_models
 from vrt_lite.models.quants import total_memory
 from vrt_lite.runs.store import Store, users_store
-from vrt_lite.stored_settings import KEYS, LOCAL, StoredValue, read_stored
+from vrt_lite.stored_settings import KEYS, LOCAL, read_stored
 from vrt_lite.tuning import read_tuning, tuning_folder
 from vrt_lite.worker import Worker
 
 _LOAD_SECONDS, _RUN_SECONDS = 60.0, 300.0
 """How long the engine may take to load, and to run a small model; for a GPU, programs may be compiled first."""
 _LEAST_FREE_BYTES: Final = 2 * 10**9
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BACK_END: Final = re.compile(r"(?:lib)?ggml-([a-z]+)\.(?:so|dylib|dll)")
 _BY_MAKER: Final = {"NVIDIA": "cuda", "Apple": "metal", "AMD or Intel": "vulkan"}
 """By maker of the GPU: the back end that uses it."""
@@ -46,6 +45,7 @@ _KNOWN: Final = (HOME_VARIABLE, "VRT_LITE_API_KEY", "VRT_LITE_TOKEN", *(key.vari
 _CODECS: Final = ("h264", "hevc", "vp9", "av1")
 _EXTRAS: Final = {"web": "vrt-lite serve", "eval": "eval --plots and sets in parquet"}
 """By extra: what needs it."""
+Check = Callable[[], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,36 +59,34 @@ class EngineReport:
     @property
     def gpu_back_end(self) -> str:
         """The first back end that uses GPUs; "" without one."""
-        return next((name for name in self.back_ends if name not in ("base", "cpu", "blas", "rpc")), "")
+        return next((name for name in self.back_ends if name not in ("cpu", "blas", "rpc")), "")
 
 
 def run_all_checks() -> dict[str, list[Finding]]:
     """All findings, by group."""
     report, engine = check_engine()
-    makers = find_gpu_makers()
-    total = Finding("memory", "ok", f"memory: {format_bytes(total_memory())} in all")
-    checks: dict[str, list[Callable[[], Iterable[Finding]]]] = {
+    checks: dict[str, list[Check]] = {
+        "machine": [check_memory],
         "files": [check_folders, check_store],
-        "models": [check_models, partial(check_configured_model, os.environ)],
-        "settings": [partial(check_settings, os.environ), partial(check_variables, os.environ)],
-        "packages": [check_packages, check_extras],
+        "models": [check_models, check_configured_model],
+        "settings": [check_settings, check_variables],
+        "packages": [check_codecs, check_extras],
     }
     if report:
-        checks["models"].append(partial(check_tunings, report))
-        checks["settings"].append(partial(check_layers, os.environ, report, makers))
-    machine = [*check_devices(report, makers, os.environ)] if report else [total]
+        checks["machine"] = [partial(check_devices, report, find_gpu_makers())]
+        checks["models"].append(partial(check_tunings, report.machine))
     found = {group: [finding for check in of for finding in run_check(check)] for group, of in checks.items()}
-    return {"engine": engine, "machine": machine, **found}
+    return {"engine": engine, **found}
 
 
-def run_check(check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def run_check(check: Check) -> list[Finding]:
     """The findings of a check of files; one that tells which file cannot be read, if there is such a file."""
     try:
         return [*check()]
     except OSError as error:
         path = Path(str(error.filename))
-        step = give_access(path, error)
-        return [Finding("file_unreadable", "problem", f"{path} cannot be read: {error.strerror}", step)]
+        text = f"{path} cannot be read: {error.strerror}"
+        return [Finding("file_unreadable", "problem", text, give_access(path, error))]
 
 
 # The engine and its devices
@@ -111,39 +109,40 @@ def _run_judge() -> float:
 
 def check_engine() -> tuple[EngineReport | None, list[Finding]]:
     """The engine, None if it cannot be loaded, and what is found about its build and a run in a child process."""
-    found = find_spec("llama_cpp")
-    if found is None or found.origin is None:
+    spec = find_spec("llama_cpp")
+    if spec is None or spec.origin is None:
         return None, [Finding("engine_missing", "problem", "llama-cpp-python is not installed", install_engine())]
-    back_ends = list_back_ends(Path(found.origin).parent / "lib")
+    back_ends = list_back_ends(Path(spec.origin).parent / "lib")
     text = f"llama-cpp-python {version('llama-cpp-python')}; back ends: {', '.join(back_ends)}"
-    findings = [Finding("engine_build", "ok", text)]
+    found, report = [Finding("engine_build", "ok", text)], None
     with Worker() as worker:
         try:
             report = EngineReport(back_ends, *worker.call(_read_machine, seconds=_LOAD_SECONDS))
-        except Exception as error:  # whatever it is, it is what is wrong
-            return None, [*findings, Finding("engine_unusable", "problem", _describe(error), install_engine())]
-        repair = install_engine(report.gpu_back_end)
-        try:
             speed = worker.call(_run_judge, seconds=_RUN_SECONDS)
-        except Exception as error:
-            text = f"the engine cannot run the bundled judge: {_describe(error)}"
-            return report, [*findings, Finding("engine_fails", "problem", text, repair)]
-    ran = Finding("engine_runs", "ok", f"runs the bundled judge: {speed:.0f} tokens read a second")
-    return report, [*findings, ran]
+            found.append(Finding("engine_runs", "ok", f"runs the bundled judge: {speed:.0f} tokens read a second"))
+        except Exception as error:  # whatever it is, it is what is wrong
+            text = str(error).removesuffix(ASK_DOCTOR)
+            text = text if isinstance(error, VrtError) else f"{type(error).__name__}: {text}"
+            if report:
+                repair, text = install_engine(report.gpu_back_end), f"the engine cannot run the bundled judge: {text}"
+                found.append(Finding("engine_fails", "problem", text, repair))
+            else:
+                found.append(Finding("engine_unusable", "problem", text, install_engine()))
+    return report, found
 
 
 def list_back_ends(folder: Path) -> tuple[str, ...]:
     """The back ends of the engine in a folder of libraries. Loads none of them."""
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    names = [path.name for path in folder.glob("*")]
     return tuple(sorted({found[1] for name in names if (found := _BACK_END.fullmatch(name))} - {"base"}))
 
 
-def _describe(error: Exception) -> str:
-    text = str(error).removesuffix(ASK_DOCTOR)
-    return text if isinstance(error, VrtError) else f"{type(error).__name__}: {text}"
+def check_memory() -> Iterator[Finding]:
+    """The memory, as far as it is known without an engine."""
+    yield Finding("memory", "ok", f"memory: {format_bytes(total_memory())} in all")
 
 
-def check_devices(report: EngineReport, makers: Sequence[str], environment: Mapping[str, str]) -> Iterator[Finding]:
+def check_devices(report: EngineReport, makers: list[str]) -> Iterator[Finding]:
     """The processor, its features, the memory, and the GPUs. `makers` are those of the GPUs that are there."""
     machine, memory = report.machine, report.memory
     features = ", ".join(re.findall(r"(\w+) = 1", machine.engine))
@@ -152,23 +151,20 @@ def check_devices(report: EngineReport, makers: Sequence[str], environment: Mapp
     yield Finding("memory", "ok", text)
     for gpu in memory.gpus:
         yield Finding("gpu", "ok", f"GPU: {gpu.name}, {format_bytes(gpu.free_bytes)} free")
-    if memory.gpus:
-        return
-    if not makers:
+    if not memory.gpus and not makers:
         yield Finding("gpu", "ok", "GPU: none")
-        return
-    text, maker = f"GPU: one by {makers[0]}, which", makers[0]
-    if not report.gpu_back_end:
-        text = f"{text} this engine cannot use; with it, judging is much faster"
+    elif not memory.gpus and not report.gpu_back_end:
+        text = f"GPU: one by {makers[0]}, which this engine cannot use; with it, judging is much faster"
         yield Finding("gpu_unused", "note", text, install_for_gpu(makers))
-        return
-    hiding = next((name for name in _HIDING if name in environment), "")
-    text = f"{text} the engine does not find: {f'{hiding} may hide it' if hiding else 'see whether its driver works'}"
-    driver = "nvidia-smi" if maker == "NVIDIA" else "vulkaninfo --summary"
-    yield Finding("gpu_not_found", "note", text, unset_variable(hiding) if hiding else driver)
+    elif not memory.gpus:
+        hiding = next((name for name in _HIDING if name in os.environ), "")
+        why = f"{hiding} may hide it" if hiding else "see whether its driver works"
+        driver = "nvidia-smi" if makers[0] == "NVIDIA" else "vulkaninfo --summary"
+        step = unset_variable(hiding) if hiding else driver
+        yield Finding("gpu_not_found", "note", f"GPU: one by {makers[0]}, which the engine does not find: {why}", step)
 
 
-def install_for_gpu(makers: Sequence[str]) -> str:
+def install_for_gpu(makers: list[str]) -> str:
     """The command that installs an engine that can use the first of these GPUs."""
     return install_engine(_BY_MAKER[makers[0]])
 
@@ -187,37 +183,33 @@ def find_gpu_makers() -> list[str]:
 
 
 def check_folders() -> Iterator[Finding]:
-    """The folder of models and the folder of runs, which may be the same."""
-    yield check_folder("home", home())
-    if data_home() != home():
-        yield check_folder("data_home", data_home())
+    """Whether the folders of models and of runs can be written, or made, and the space on their disks."""
+    for folder, kind in {data_home(): "data_home", home(): "home"}.items():
+        existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+        try:
+            with tempfile.TemporaryFile(dir=existing) as file:
+                file.write(bytes(4096))
+                file.flush()
+            free = shutil.disk_usage(existing).free
+        except OSError as error:
+            text = f"{folder} cannot be written: {error.strerror}"
+            yield Finding(f"{kind}_unwritable", "problem", text, give_access(existing, error))
+            continue
+        text = f"{folder}: {'writable' if os.path.lexists(folder) else 'not made yet'}, {format_bytes(free)} free"
+        if free < _LEAST_FREE_BYTES:
+            yield Finding("disk_low", "note", f"{text}: too little for a full model", "vrt-lite cache --clear")
+        else:
+            yield Finding(kind, "ok", text)
 
 
-def check_folder(kind: str, folder: Path) -> Finding:
-    """Whether a folder can be written, or made, and the space on its disk. Leaves nothing behind."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
-    try:
-        with tempfile.TemporaryFile(dir=existing) as file:
-            file.write(bytes(4096))
-            file.flush()
-        free = shutil.disk_usage(existing).free
-    except OSError as error:
-        text = f"{folder} cannot be written: {error.strerror}"
-        return Finding(f"{kind}_unwritable", "problem", text, give_access(existing, error))
-    text = f"{folder}: {'writable' if os.path.lexists(folder) else 'not made yet'}, {format_bytes(free)} free"
-    if free < _LEAST_FREE_BYTES:
-        return Finding("disk_low", "note", f"{text}: too little for a full model", "vrt-lite cache --clear")
-    return Finding(kind, "ok", text)
-
-
-def give_access(folder: Path, error: OSError) -> str:
-    """The command after which files can be read and written."""
-    if error.errno in _FULL:
+def give_access(path: Path, error: OSError) -> str:
+    """The command after which a file or folder can be read and written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "vrt-lite cache --clear"
-    if sys.platform != "win32" and error.errno == errno.EACCES and folder.stat().st_uid == os.getuid():
-        return command("chmod", "-R", "u+rwX", folder)
+    if sys.platform != "win32" and error.errno == errno.EACCES and path.stat().st_uid == os.getuid():
+        return command("chmod", "-R", "u+rwX", path)
     if error.errno in (errno.ENOTDIR, errno.EISDIR):
-        return move_aside(folder)
+        return move_aside(path)
     own = Path.home() if os.access(Path.home(), os.W_OK) else Path(tempfile.gettempdir())
     return set_variable(HOME_VARIABLE, own / "vrt-lite-home")
 
@@ -230,8 +222,7 @@ def check_store() -> Iterator[Finding]:
         return
     try:
         with Store(path) as store:
-            runs = store.runs()
-        text = f"store of runs: {path}, {len(runs)} runs, {format_bytes(path.stat().st_size)}"
+            text = f"store of runs: {path}, {len(store.runs())} runs, {format_bytes(path.stat().st_size)}"
         yield Finding("store", "ok", text)
     except (UsageError, StoreError) as error:
         kind = "store_foreign" if isinstance(error, UsageError) else "store_unusable"
@@ -240,10 +231,7 @@ def check_store() -> Iterator[Finding]:
 
 def check_models() -> Iterator[Finding]:
     """Every model that comes with the package or was pulled: whole or damaged, by the sizes of its files."""
-    checkout = Path(__file__).parents[2]
-    restore = command("git", "-C", checkout, "checkout", "--", "vrt_lite/bundled")
-    repair = restore if (checkout / ".git").exists() else reinstall()
-    repairs = dict.fromkeys(bundled_names(), repair)
+    repairs = dict.fromkeys(bundled_names(), reinstall())
     repairs |= {name: _pull(name) for model in stored_models() if (name := model.manifest.name)}
     for name, repair in repairs.items():
         try:
@@ -264,47 +252,26 @@ def _pull(name: str) -> str:
     return command("vrt-lite", "pull", name)
 
 
-def check_configured_model(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether the model that a variable or the settings file names is here, unless a server judges."""
-    found, _ = read_stored(environment)
-    kept, backend = found.get("model"), found.get("backend")
-    if kept is None or (backend and backend.value != LOCAL):
-        return
-    name = str(kept.value)
-    try:
-        find(name)
-    except ModelError as error:
-        text = f"{_name_place(kept, 'model')} is {name}, and judging ends: {error}"
-        known = name.partition(":")[0] in recipes()
-        yield Finding("model_missing", "problem", text, _pull(name) if known else _unset(kept, "model"))
-
-
-def check_tunings(report: EngineReport) -> Iterator[Finding]:
+def check_tunings(machine: Machine) -> Iterator[Finding]:
     """Whether the saved settings of `vrt-lite tune` fit this machine and engine."""
-    found = {path: read_tuning(path) for path in sorted(tuning_folder().glob("*.json"))}
-    fitting = {stored.model for stored in found.values() if stored and stored.machine == report.machine}
-    here = {*bundled_names(), *(model.manifest.name for model in stored_models())}
-    for path, stored in found.items():
+    for path in sorted(tuning_folder().glob("*.json")):
+        stored = read_tuning(path)
         name = stored.model if stored else path.name
-        if not stored:
-            path.open("rb").close()  # an OSError says more
-        elif name in fitting:
+        if stored and stored.machine == machine:
+            yield Finding("tuning", "ok", f"{name}: tuned for this machine and engine")
             continue
-        text = f"{name}: {'tuned on another machine or with another engine' if stored else 'no tuning'}: it is not used"
-        step = command("vrt-lite", "tune", name) if name in here else delete_file(path)
-        yield Finding("tuning_stale", "note", text, step)
-    for name in sorted(fitting):
-        yield Finding("tuning", "ok", f"{name}: tuned for this machine and engine")
-    if not found:
-        yield Finding("tuning", "ok", "no model is tuned; the default settings are in use")
+        path.open("rb").close()  # an OSError says more
+        why = "tuned on another machine or with another engine" if stored else "no tuning"
+        text = f"{name}: {why}: it is not used. To measure anew: vrt-lite tune"
+        yield Finding("tuning_stale", "note", text, delete_file(path))
 
 
 # Settings and packages
 
 
-def check_settings(environment: Mapping[str, str]) -> Iterator[Finding]:
+def check_settings() -> Iterator[Finding]:
     """The settings file and the variables of settings: what is set, and what cannot be used."""
-    found, problems = read_stored(environment)
+    found, problems = read_stored(os.environ)
     told = [f"{name} by its {'variable' if kept.source != 'file' else 'file'}" for name, kept in found.items()]
     state = "" if os.path.lexists(settings_path()) else ", not made yet"
     yield Finding("settings", "ok", f"settings file: {settings_path()}{state}; set: {', '.join(told) or 'nothing'}")
@@ -312,42 +279,37 @@ def check_settings(environment: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("setting_invalid", "problem", problem.text, problem.command)
 
 
-def check_layers(environment: Mapping[str, str], report: EngineReport, makers: Sequence[str]) -> Iterator[Finding]:
-    """Layers on a GPU that a variable or the settings file asks for, of an engine without one: nothing judges here."""
-    kept = read_stored(environment)[0].get("gpu-layers")
-    if report.machine.gpus or kept is None or kept.value in (0, "auto"):
+def check_configured_model() -> Iterator[Finding]:
+    """Whether the model that a variable or the settings file names is here, unless a server judges."""
+    found, _ = read_stored(os.environ)
+    kept, backend = found.get("model"), found.get("backend")
+    if kept is None or (backend and backend.value != LOCAL):
         return
-    where = _name_place(kept, "gpu-layers")
-    text = f"{where} is {kept.value}, and this engine uses no GPU: what judges here is refused"
-    step = install_for_gpu(makers) if makers else _unset(kept, "gpu-layers")
-    yield Finding("gpu_layers_without_gpu", "problem", text, step)
+    name = str(kept.value)
+    try:
+        find(name)
+    except ModelError as error:
+        place, unset = f"model in {settings_path()}", "vrt-lite config unset model"
+        if kept.source == "environment":
+            place, unset = KEYS["model"].variable, unset_variable(KEYS["model"].variable)
+        step = _pull(name) if name.partition(":")[0] in recipes() else unset
+        yield Finding("model_missing", "problem", f"{place} is {name}, and judging ends: {error}", step)
 
 
-def _name_place(kept: StoredValue, key: str) -> str:
-    return f"{key} in {settings_path()}" if kept.source == "file" else KEYS[key].variable
-
-
-def _unset(kept: StoredValue, key: str) -> str:
-    return f"vrt-lite config unset {key}" if kept.source == "file" else unset_variable(KEYS[key].variable)
-
-
-def check_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
+def check_variables() -> Iterator[Finding]:
     """Names of variables that nothing reads, and one that keeps the hub's client offline. Values may be secret."""
-    if (value := environment.get("HF_HUB_OFFLINE", "")).upper() in ("1", "ON", "YES", "TRUE"):
+    if (value := os.environ.get("HF_HUB_OFFLINE", "")).upper() in ("1", "ON", "YES", "TRUE"):
         text = f"HF_HUB_OFFLINE is {value}: pull fetches nothing"
         yield Finding("hub_offline", "note", text, unset_variable("HF_HUB_OFFLINE"))
-    for name in sorted(environment):
+    for name in sorted(os.environ):
         if name.startswith("VRT_LITE_") and name not in _KNOWN:
             near = difflib.get_close_matches(name, _KNOWN, n=1)
             text = f"nothing reads {name}{f'; do you mean {near[0]}?' if near else ''}"
             yield Finding("variable_unknown", "note", text, unset_variable(name))
 
 
-def check_packages() -> Iterator[Finding]:
-    """Whether the client of the hub is there, and clips of the usual codecs can be read."""
-    if not find_spec("huggingface_hub"):
-        step = install("huggingface-hub")
-        yield Finding("package_missing", "problem", "huggingface-hub is not installed, so pull cannot run", step)
+def check_codecs() -> Iterator[Finding]:
+    """Whether clips of the usual codecs can be read."""
     repair = install("--force-reinstall", "--no-cache-dir", "--only-binary", "av", "av")
     try:
         from vrt_lite.video.encoding import has_codec  # noqa: PLC0415 - av may be broken
@@ -363,16 +325,12 @@ def check_packages() -> Iterator[Finding]:
 def check_extras() -> Iterator[Finding]:
     """Whether the packages of each extra are installed."""
     for extra, use in _EXTRAS.items():
-        if missing := [name for name in map(_name_of, list_extra(extra)) if not _is_installed(name)]:
+        names = (re.split(r"[^\w.-]", requirement)[0] for requirement in list_extra(extra))
+        if missing := [name for name in names if not _is_installed(name)]:
             text = f"the extra {extra} is not whole: {', '.join(missing)} missing, which {use} needs"
             yield Finding("extra_missing", "note", text, install_extra(extra))
         else:
             yield Finding("extra", "ok", f"the extra {extra} is installed: {use}")
-
-
-def _name_of(requirement: str) -> str:
-    found = re.match(r"[\w.-]+", requirement)
-    return found[0] if found else ""
 
 
 def _is_installed(package: str) -> bool:

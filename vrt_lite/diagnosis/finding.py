@@ -37,7 +37,7 @@ def reinstall() -> str:
     return install("--force-reinstall", source)
 
 
-def set_variable(name: str, value: str | Path) -> str:
+def set_variable(name: str, value: Path) -> str:
     """The command that sets an environment variable."""
     return f"set {name}={value}" if ON_WINDOWS else f"export {name}={shlex.quote(str(value))}"
 

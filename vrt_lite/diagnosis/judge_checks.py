@@ -12,8 +12,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from vrt_lite.advice import command
 from vrt_lite.api import Judge
-from vrt_lite.diagnosis.finding import Finding, command
+from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import odds_of
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
 
     Frames = Sequence[NDArray[np.uint8]]
 
-_BLUR: Final = 9
+_BLUR: Final = 4
+"""Pixels to each side that a blurred one is the mean of."""
 _STUTTER: Final = 6
 _SIDE, _COUNT, _STEP = 224, 24, 6
 _MOST_COPIED: Final = 96
+_NEXT: Final = command("vrt-lite", "models")
 _NAMES: Final = {"TA": "alignment", "VQ": "visual quality", "MQ": "motion quality"}
 
 
@@ -50,20 +53,20 @@ def check_judge(judge: Judge, one: CaptionedClip, other: CaptionedClip, folder: 
         own, exchanged = (judge.compare(one.clip, other.clip, prompt=of.caption) for of in (one, other))
         worse, jerky = (judge.compare(one.clip, copy, prompt=one.caption) for copy in (blurred, stuttering))
     except NoVerdictError as error:
-        return [Finding("judge_silent", "problem", str(error), command("vrt-lite", "models"))]
+        return [Finding("judge_silent", "problem", str(error), _NEXT)]
+    share = _share(exchanged, "TA")
     found = [
-        _describe("TA", "beside a clip of another caption", own, "with that caption", exchanged),
-        _describe("VQ", "beside its blurred copy", worse),
-        _describe("MQ", "beside its stuttering copy", jerky),
+        _describe(own, "TA", "beside a clip of another caption", share, f", {share:.2f} with that caption"),
+        _describe(worse, "VQ", "beside its blurred copy"),
+        _describe(jerky, "MQ", "beside its stuttering copy"),
     ]
     # A judge that leaves out a caption that it does not understand says so.
-    answers = judge.mode.profile.keys
-    if "TA" in answers and "TA" in own.verdict.not_judged:
+    if "TA" in judge.mode.profile.keys and "TA" in own.verdict.not_judged:
         found[0] = Finding("judge_ta", "note", "alignment: not judged, as the judge does not understand these captions")
     scores = [of for judgement in (own, worse, jerky) for of in judgement.scores or ()]
     if scores and all(of == scores[0] for of in scores):
         text = "different clips get the same scores: the judge does not see them, or answers by rote"
-        found.append(Finding("judge_same_scores", "note", text, command("vrt-lite", "models")))
+        found.append(Finding("judge_same_scores", "note", text, _NEXT))
     return found
 
 
@@ -81,26 +84,24 @@ def draw_clips(folder: Path) -> tuple[CaptionedClip, CaptionedClip]:
         at = 40 + _STEP * number
         right[number][(abs(row - _SIDE // 2) < 30) & (abs(column - at) < 30)] = (230, 20, 20)
         up[number][(row - _SIDE + at) ** 2 + (column - _SIDE // 2) ** 2 < 900] = (20, 40, 230)
-    shapes = {"A red square moves right.": right, "A blue circle moves up.": up}
-    one, other = (CaptionedClip(_write(folder / f"{n}.mp4", of), text) for n, (text, of) in enumerate(shapes.items()))
-    return one, other
+    return (
+        CaptionedClip(_write(folder / "right.mp4", right), "A red square moves right."),
+        CaptionedClip(_write(folder / "up.mp4", up), "A blue circle moves up."),
+    )
 
 
-def _describe(
-    key: str, beside: str, judgement: Judgement, changed: str = "", other: Judgement | None = None
-) -> Finding:
-    """Say whether the first clip's share is above a half, or above that in the `other` judgement."""
-    asked = key if key in judgement.verdict.preferences else OVERALL
-    share, least = _share(judgement, asked), _share(other, asked) if other else 1 / 2
-    words = f"{_NAMES[key]}{f' (asked overall: {key} is not judged)' if asked != key else ''}"
-    text = f"{words}: {share:.2f} for a clip {beside}{f', {least:.2f} {changed}' if changed else ''}"
+def _describe(judgement: Judgement, key: str, beside: str, least: float = 1 / 2, changed: str = "") -> Finding:
+    """Say whether the first clip's share is above the `least`, a half or that of what was `changed`."""
+    asked, share = "" if key in judgement.verdict.preferences else OVERALL, _share(judgement, key)
+    words = f"{_NAMES[key]}{f' (asked overall: {key} is not judged)' if asked else ''}"
+    kind, text = f"judge_{key.lower()}", f"{words}: {share:.2f} for a clip {beside}{changed}"
     if share > least:
-        return Finding(f"judge_{key.lower()}", "ok", text)
-    return Finding(f"judge_{key.lower()}", "problem", f"{text}: it should be more", command("vrt-lite", "models"))
+        return Finding(kind, "ok", text)
+    return Finding(kind, "problem", f"{text}: it should be more", _NEXT)
 
 
 def _share(judgement: Judgement, key: str) -> float:
-    """The probability that video 1 is better, half of a tie's counted for it."""
+    """The probability that video 1 is better, half of a tie's counted for it; overall if the key is not judged."""
     preference = judgement.verdict.preferences.get(key, judgement.verdict.overall)
     tie, one, _ = odds_of(preference.choice, preference.odds)
     return one + tie / 2
@@ -126,8 +127,6 @@ def _write(path: Path, frames: Frames, seconds: Fraction = Fraction(1, 12)) -> P
 
 def _blur(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     import numpy as np
+    from PIL import Image, ImageFilter
 
-    around, (height, width, _) = _BLUR // 2, pixels.shape
-    padded = np.pad(pixels.astype(np.float32), ((around, around), (around, around), (0, 0)), mode="edge")
-    rows = np.mean([padded[n : n + height] for n in range(_BLUR)], axis=0)
-    return np.mean([rows[:, n : n + width] for n in range(_BLUR)], axis=0).round().astype(np.uint8)
+    return np.asarray(Image.fromarray(pixels).filter(ImageFilter.BoxBlur(_BLUR)))
