@@ -21,12 +21,11 @@ from web.conftest import CIRCLE, EXAMPLES, STAR, Served
 
 from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
-from vrt_lite.web.application import build_application
 from vrt_lite.web.job_context import JudgeChoice
-from vrt_lite.web.job_files import JobFiles
-from vrt_lite.web.job_queue import MOST_WAITING, JobQueue
+from vrt_lite.web.job_queue import MOST_WAITING, JobFiles, JobQueue
 from vrt_lite.web.request_bodies import CompareBody, PullBody
 from vrt_lite.web.served_job import ServedJob
+from vrt_lite.web.server import build_application
 from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.upload_folder import UploadDraft, UploadFolder
 
@@ -129,7 +128,7 @@ def test_pausing_makes_no_room_in_the_queue(served: Served) -> None:
     for job in taken:
         served.client.delete(f"/v1/jobs/{job}")
     assert refused, f"{len(taken)} were taken: {states.count('paused')} paused"
-    assert states.count("paused") <= MOST_WAITING
+    assert states.count("paused") <= MOST_WAITING + 1, "and one that was running"
     assert "paused" in refused.json()["error"]["message"]
     assert int(refused.headers["retry-after"]) >= 1
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served
 
-from vrt_lite.web.job_files import JobFiles
+from vrt_lite.web.job_queue import JobFiles
 from vrt_lite.web.request_bodies import CompareBody
 from vrt_lite.web.served_job import ServedJob
 

@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from web.conftest import Served
 
-from vrt_lite.web.http_protocol import TimedProtocol
+from vrt_lite.web.server import TimedProtocol
 
 HEAD = b"GET /slow HTTP/1.1\r\nHost: here\r\n"
 

@@ -10,25 +10,20 @@ import contextlib
 import ipaddress
 import secrets
 from collections.abc import Collection
-from http.cookies import CookieError, SimpleCookie
 from typing import Final
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vrt_lite.web.endpoints import JsonAnswer
 
 COOKIE: Final = "vrt_lite_token"
-POLICY: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-"""That of all that is no page: it loads and runs nothing."""
-_WRONG_NAME: Final = (
-    "This server does not answer to that name. Use the address that it printed; behind a proxy start it with "
-    "--host-name NAME."
-)
 _HEADERS: Final = {
-    "content-security-policy": POLICY,
+    # That of all that is no page: it loads and runs nothing.
+    "content-security-policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
@@ -39,11 +34,7 @@ _HEADERS: Final = {
 
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach a server at this address."""
-    if host == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
 class AccessMiddleware:
@@ -61,8 +52,7 @@ class AccessMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve or refuse one request."""
         if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
             return
 
         async def send_with_headers(message: Message) -> None:
@@ -72,50 +62,45 @@ class AccessMiddleware:
                     headers.setdefault(name, value)
             await send(message)
 
-        answer = self._refuse(scope, Headers(scope=scope)) or self._ask_for_token(scope, Headers(scope=scope))
+        request = Request(scope)
+        answer = self._refuse(request) or self._ask_for_token(request)
         await (answer or self._app)(scope, receive, send_with_headers)
 
-    def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
+    def _refuse(self, request: Request) -> Response | None:
         """Return the refusal of a request that another site may have caused; None for any other."""
+        headers = request.headers
         hosts = headers.getlist("host")
         name = _read_name(hosts[0]) if len(hosts) == 1 else ""
         if not self._is_ours(name):
             return _refusal(
                 421,
                 "host",
-                _WRONG_NAME,
+                "This server does not answer to that name. Use the address that it printed; behind a proxy start it "
+                "with --host-name NAME.",
             )
-        schemes = {scope["scheme"], "https"} if name in self._names else {scope["scheme"]}
-        if not {f"{scheme}://{hosts[0]}" for scheme in schemes}.issuperset(headers.getlist("origin")):
-            return _refusal(403, "origin", "Requests from pages of other sites are not served.")
-        site, navigates = headers.get("sec-fetch-site", ""), headers.get("sec-fetch-mode") == "navigate"
-        if site in ("cross-site", "same-site") and not (navigates and scope["method"] == "GET"):
+        schemes = {request.url.scheme, "https"} if name in self._names else {request.url.scheme}
+        is_foreign = not {f"{scheme}://{hosts[0]}" for scheme in schemes}.issuperset(headers.getlist("origin"))
+        navigates = headers.get("sec-fetch-mode") == "navigate" and request.method == "GET"
+        if is_foreign or (headers.get("sec-fetch-site") in ("cross-site", "same-site") and not navigates):
             return _refusal(403, "origin", "Requests from pages of other sites are not served.")
         return None
 
     def _is_ours(self, name: str) -> bool:
         """Return whether a Host names an address or this server. DNS rebinding uses other names."""
-        if name in self._names:
-            return True
-        if is_loopback(self._host):
-            return is_loopback(name)
-        with contextlib.suppress(ValueError):
-            ipaddress.ip_address(name)
-            return True
-        return name in ("localhost", self._host)
+        if name in self._names or is_loopback(self._host):
+            return name in self._names or is_loopback(name)
+        return name in ("localhost", self._host) or _is_address(name)
 
-    def _ask_for_token(self, scope: Scope, headers: Headers) -> Response | None:
+    def _ask_for_token(self, request: Request) -> Response | None:
         """Return what a request without the token gets; None if it has it, in a header, a cookie or the address."""
-        if not self._token:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        bearer = given.strip() if scheme.lower() == "bearer" else ""
+        if not self._token or self._is_token(bearer) or self._is_token(request.cookies.get(COOKIE, "")):
             return None
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if (scheme.lower() == "bearer" and self._is_token(given.strip())) or self._is_token(_read_cookie(headers)):
-            return None
-        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if scope["method"] == "GET" and self._is_token(query.pop("token", [""])[0]):
-            rest = urlencode(query, doseq=True)
+        if request.method == "GET" and self._is_token(request.query_params.get("token", "")):
+            rest = request.url.remove_query_params("token").query
             # Not "//": that would lead to another host.
-            answer = RedirectResponse("/" + scope["path"].lstrip("/\\") + (f"?{rest}" if rest else ""), 303)
+            answer = RedirectResponse("/" + request.scope["path"].lstrip("/\\") + (f"?{rest}" if rest else ""), 303)
             answer.set_cookie(COOKIE, self._token, httponly=True, samesite="strict")
             return answer
         answer = _refusal(401, "token", "This server needs its token. Open the address that it printed.")
@@ -128,19 +113,18 @@ class AccessMiddleware:
 
 def _read_name(host: str) -> str:
     """Return the name in a Host, without its port; empty if there is none."""
-    try:
+    with contextlib.suppress(ValueError):
         parts = urlsplit(f"//{host}")
-        name, _ = (parts.hostname or "").lower(), parts.port
-    except ValueError:
-        return ""
-    return "" if parts.username is not None or parts.path or parts.query or parts.fragment else name
-
-
-def _read_cookie(headers: Headers) -> str:
-    with contextlib.suppress(CookieError):
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        return found.value if found else ""
+        plain = parts.port is None or parts.port >= 0
+        if plain and parts.username is None and not (parts.path or parts.query or parts.fragment):
+            return (parts.hostname or "").lower()
     return ""
+
+
+def _is_address(name: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(name))
+    return False
 
 
 def _refusal(status: int, kind: str, message: str) -> Response:

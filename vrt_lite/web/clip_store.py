@@ -1,6 +1,7 @@
 """The clips that may be used and played: those under the allowed folders, and those that were uploaded.
 
-A clip is named by its path, or by the id that an upload got. A page plays it by an address that does not tell its name.
+A clip is named by its path, or by the id that an upload got. A page plays it by an address that does not tell its name;
+what browsers cannot play as it is, such as pictures, GIF and files of older kinds, has a small copy.
 """
 
 from __future__ import annotations
@@ -15,15 +16,52 @@ from collections import OrderedDict
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
-from vrt_lite.clip_files import NumberedPictures, find_pictures, is_clip_there, list_patterns
+from vrt_lite.clip_files import NumberedPictures, find_pictures, is_clip_there, list_patterns, stamp_clip
 from vrt_lite.decoder import Decoder
+from vrt_lite.disk import write_file
 from vrt_lite.errors import VideoError
 from vrt_lite.ranking.entries import list_videos, natural_key, read_entries
-from vrt_lite.web.playable_copies import is_played
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.upload_folder import UploadFolder
+
+_PLAYED: Final = frozenset((".mp4", ".m4v", ".mov", ".webm"))
+_MOST_COPIES: Final = 200
+"""Each takes 1 MB at most."""
+
+
+def is_played(path: Path) -> bool:
+    """Return whether browsers play a clip as it is, by its name."""
+    return path.suffix.lower() in _PLAYED
+
+
+class PlayableCopies:
+    """The copies, in a folder of the server's own. One is made at a time."""
+
+    def __init__(self, folder: Path, decoder: Decoder) -> None:
+        self._folder = folder
+        self._decoder = decoder
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def copy(self, clip: Path, opened: Path) -> Path:
+        """Return the copy of a clip, `opened` by `ClipStore.open`; it is made at the first call.
+
+        Raises OSError; VideoError if there can be none.
+        """
+        stamp, _ = stamp_clip(opened)
+        name = hashlib.sha256(f"{clip}\n{stamp}".encode("utf-8", "surrogateescape")).hexdigest()
+        copy = self._folder / f"{name}.mp4"
+        if not copy.is_file():
+            write_file(copy, self._decoder.copy(opened))
+            self._remove_oldest()
+        return copy
+
+    def _remove_oldest(self) -> None:
+        copies = sorted(self._folder.glob("*.mp4"), key=lambda copy: copy.stat().st_mtime)
+        for copy in copies[:-_MOST_COPIES]:
+            copy.unlink(missing_ok=True)
+
 
 _MOST_ADDRESSES = 20_000
 _MOST_LISTED = 2_000

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -22,6 +22,7 @@ from vrt_lite import __version__
 from vrt_lite.web.request_bodies import read_body
 from vrt_lite.web.server_state import Lane, ServerState
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _ABOUT = (
     "Compares generated videos on this machine. A clip is named by its absolute path in an allowed folder, or by the "
     "id that POST /v1/clips gave. With Accept: text/event-stream, what judges answers with its events."
@@ -33,7 +34,8 @@ class JsonAnswer(JSONResponse):
 
     def render(self, content: Any) -> bytes:
         """Encode the content."""
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+        plain = msgspec.to_builtins(content)
+        return json.dumps(plain, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 class ErrorAnswer(msgspec.Struct):
@@ -48,33 +50,42 @@ class ErrorAnswer(msgspec.Struct):
     error: Told
 
 
-@dataclass(frozen=True)
+ENDPOINTS: list[Endpoint] = []
+"""All that there are."""
+
+
+@dataclass
 class Endpoint:
-    """One method of one path. A form may hold clips in its fields `files`, in place of the JSON of a `body`."""
+    """One method of one path, a decorator of the function that serves it.
+
+    A form may hold clips in its fields `files`, in place of the JSON of a `body`. What is answered is an `answer`.
+    """
 
     method: Literal["GET", "POST", "DELETE"]
     path: str
-    function: Callable[..., Any]
     lane: Lane = "reading"
     status: int = 200
     body: type[msgspec.Struct] | None = None
     answer: type[Any] | None = None
     files: tuple[str, ...] = ()
 
-    @property
-    def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The function's parameters, by name."""
-        return inspect.signature(self.function).parameters
+    def __call__(self, function: _Function) -> _Function:
+        """Serve by this function."""
+        self.function = function
+        self.parameters = inspect.signature(function, eval_str=True).parameters
+        if "body" in self.parameters:
+            self.body = self.parameters["body"].annotation
+        ENDPOINTS.append(self)
+        return function
 
     def make_route(self, state: ServerState) -> Route:
         """Make the route; errors are answered elsewhere."""
-        parameters = self.parameters
 
         async def serve(request: Request) -> Response:
             given: dict[str, Any] = {**request.query_params, **request.path_params, "state": state, "request": request}
-            if self.body and "body" in parameters:
+            if self.body and "body" in self.parameters:
                 given["body"] = read_body(await state.body_reader.read_json(request), self.body)
-            arguments = [given.get(name, parameter.default) for name, parameter in parameters.items()]
+            arguments = [given.get(name, parameter.default) for name, parameter in self.parameters.items()]
             if inspect.iscoroutinefunction(self.function):
                 return self._answer(await self.function(*arguments))
             return await state.do(self.lane, lambda: self._answer(self.function(*arguments)))
@@ -112,8 +123,9 @@ class Endpoint:
         return answer if isinstance(answer, Response) else JsonAnswer(answer, self.status)
 
 
-def describe_endpoints(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """Describe endpoints in OpenAPI 3.1, as plain data."""
+def describe_api() -> dict[str, Any]:
+    """Describe the API in OpenAPI 3.1, as plain data."""
+    endpoints = [endpoint for endpoint in ENDPOINTS if endpoint.path.startswith("/v1/")]
     kinds = dict.fromkeys(kind for e in endpoints for kind in (e.body, e.answer, ErrorAnswer) if kind)
     _, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     paths: dict[str, dict[str, Any]] = {}

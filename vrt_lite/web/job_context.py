@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -59,8 +58,6 @@ class JobContext:
         self.choice = choice
         self.gives_way: Callable[[], bool] = lambda: False
         """Whether a job waits that is shorter than a ranking."""
-        self.seconds: float | None = None
-        """How long the judge that is loaded takes for one order, as far as it is known."""
         self._store = store
         self._judge: Judge | None = None
         self._usable: object = None
@@ -68,10 +65,9 @@ class JobContext:
 
     def check_model(self, model: str | None) -> None:
         """Raise ModelError unless a model may be named: the server's own, a bundled or a pulled one. Never a path."""
-        if model is None or model in (self.choice.model, *bundled_names()):
-            return
-        if not model or any(part in model for part in ("\\", "\0", "..")) or not find_stored(model):
-            raise ModelError(f"Model {model[:80]!r} is not here. See /v1/models, or: vrt-lite models")
+        known = (None, self.choice.model, *bundled_names())
+        if model not in known and not find_stored(str(model)):
+            raise ModelError(f"Model {str(model)[:80]!r} is not here. See /v1/models, or: vrt-lite models")
 
     def admits(self, job: ServedJob, running: int) -> bool:
         """Return whether a job may begin beside others: they use one judge at the same time. It is lent to it then."""
@@ -100,20 +96,11 @@ class JobContext:
             self._usable = None  # the next job loads it again
             raise
 
-    def end_judgement(self, seconds: float) -> None:
-        """Learn how long one order took, and free what it used.
-
-        A decoder's objects refer to each other, so that only a collection frees them; Python knows nothing of their
-        megabytes and collects too seldom.
-        """
-        gc.collect()
-        self.seconds = seconds if self.seconds is None else self.seconds + 0.3 * (seconds - self.seconds)
-
     def close(self) -> None:
         """Free the judge that is loaded, when no job uses it any more."""
         if self._judge:
             self._judge.close()
-        self._judge = self._usable = self.seconds = None
+        self._judge = self._usable = None
 
     def _open(self, model: str | None, options: msgspec.Struct) -> Judge:
         choice = self.choice

@@ -1,29 +1,88 @@
 """One queue before one judge: jobs wait in it, and as many threads as judgements can run at once do them in order.
 
 A ranking gives way between two judgements to a job that is short, and goes on after it: what it has judged is in the
-store. What the queue has no room for is refused, with a time after which to try again.
+store. What the queue has no room for is refused, with a time after which to try again. Jobs that are not done are kept
+in files, so that a server that was killed can go on with them.
 """
 
 from __future__ import annotations
 
-import math
-import time
+import contextlib
+import json
+import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from threading import Condition, Thread
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from vrt_lite.web.job_files import JobFiles
+import msgspec
+
+from vrt_lite.disk import locked, write_file
+from vrt_lite.errors import UsageError
+from vrt_lite.runs.database import Owner, is_alive, new_owner
 from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.served_job import JobState, ServedJob, StoppedError
+from vrt_lite.web.request_bodies import MOST_BODY_BYTES, read_body
+from vrt_lite.web.served_job import KINDS, JobState, ServedJob, StoppedError
+
+_BODIES = {kind: body for body, kind in KINDS.items()}
+_ID = re.compile(r"[0-9a-f]{16}")
+
+
+class _KeptJob(msgspec.Struct):
+    kind: Literal["compare", "rank", "rewards"]
+    request: dict[str, Any]
+    owner: Owner
+
+
+class JobFiles:
+    """A folder with a small file for each job that is not done. Several servers may share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._owner = new_owner()
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def keep(self, job: ServedJob) -> None:
+        """Write a job's file: it is on the disk on return. Raises OSError."""
+        about = {"kind": job.kind, "request": job.request, "owner": asdict(self._owner)}
+        write_file(self._path(job), json.dumps(about).encode())
+
+    def forget(self, job: ServedJob) -> None:
+        """Remove a job's file, if there is one."""
+        with contextlib.suppress(OSError):
+            self._path(job).unlink(missing_ok=True)
+
+    def take_over(self) -> list[ServedJob]:
+        """Return the jobs that servers have left which do not run any more; they are ours now, and paused.
+
+        A damaged file, and one that is no file, is left as it is.
+        """
+        with locked("jobs"):  # of two servers one gets a job
+            return list(self._take_over())
+
+    def _take_over(self) -> Iterator[ServedJob]:
+        for path in sorted(self._folder.glob("*.json")):
+            with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError, UsageError):
+                if not _ID.fullmatch(path.stem) or not path.is_file() or path.stat().st_size > 2 * MOST_BODY_BYTES:
+                    continue
+                about = msgspec.json.decode(path.read_bytes(), type=_KeptJob)
+                if not is_alive(about.owner):
+                    job = ServedJob(read_body(about.request, _BODIES[about.kind]), id=path.stem, state="paused")
+                    self.keep(job)
+                    yield job
+
+    def _path(self, job: ServedJob) -> Path:
+        return self._folder / f"{job.id}.json"
+
 
 MOST_WAITING: Final = 32
 _MOST_ENDED = 64
 """How many jobs that have ended are remembered."""
 _MOST_FOLLOWED: Final = 16
 """How many of these keep the events of their work: a client may still read them."""
-_FIRST_GUESS_SECONDS = 5.0
-_LONGEST_WAIT_SECONDS = 3600
+_RETRY_SECONDS = 5
 _POLL_SECONDS = 0.2
 
 
@@ -49,7 +108,6 @@ class JobQueue:
         self._waiting: deque[ServedJob] = deque()
         self._running: set[ServedJob] = set()
         self._closing = False
-        self._mean_seconds = _FIRST_GUESS_SECONDS
         self.adopt_jobs()
         self._threads = [Thread(target=self._work, name=f"job {n}", daemon=True) for n in range(threads)]
         for thread in self._threads:
@@ -148,17 +206,13 @@ class JobQueue:
         states = [job.state for job in self._jobs.values()]
         waiting, paused = states.count("queued"), states.count("paused")
         if waiting + paused >= MOST_WAITING:
-            seconds = min(math.ceil(self._mean_seconds * waiting / len(self._threads)), _LONGEST_WAIT_SECONDS)
             rest = f", and {paused} are paused: resume or cancel them" if paused else ""
-            text = f"{waiting} jobs wait already{rest}. Try again in about {seconds} s."
-            raise RefusedRequestError(429, "busy", text, retry_seconds=max(seconds, 1))
+            text = f"{waiting} jobs wait already{rest}. Try again in {_RETRY_SECONDS} s."
+            raise RefusedRequestError(429, "busy", text, retry_seconds=_RETRY_SECONDS)
 
     def _work(self) -> None:
         while job := self._take():
-            began = time.monotonic()
             self._do(job)
-            if job.kind != "rank":
-                self._mean_seconds += 0.2 * (time.monotonic() - began - self._mean_seconds)
 
     def _take(self) -> ServedJob | None:
         """Wait for the first job until it may begin; None when the queue is closed."""

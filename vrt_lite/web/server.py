@@ -2,33 +2,121 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import copy
 import logging
 import os
 import secrets
 import socket
 import webbrowser
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, ClassVar, Final
 
 import python_multipart
 import uvicorn
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vrt_lite.api import Judge
-from vrt_lite.errors import UsageError
+from vrt_lite.errors import UsageError, VrtError
 from vrt_lite.shortage import limit_heaps
-from vrt_lite.web.access import is_loopback
-from vrt_lite.web.application import build_application
-from vrt_lite.web.http_protocol import TimedProtocol
+from vrt_lite.web.access import AccessMiddleware, is_loopback
+from vrt_lite.web.endpoints import JsonAnswer
 from vrt_lite.web.job_context import JudgeChoice
+from vrt_lite.web.refusals import describe_error
+from vrt_lite.web.routes import make_routes
 from vrt_lite.web.server_state import ServerState
 
 TOKEN_VARIABLE: Final = "VRT_LITE_TOKEN"
 _LEAST_TOKEN = 16
 _MOST_CONNECTIONS = 512
 _LAST_SECONDS = 2
+_ADOPT_SECONDS = 2.0
+
+
+class TimedProtocol(asyncio.Protocol):
+    """One connection. Without a whole request head in time, at its begin and after each answer, it is closed.
+
+    uvicorn's own time limit, for a connection that is kept open, ends with the first byte. How slowly a body may come
+    is up to who reads it.
+    """
+
+    HEAD_SECONDS: ClassVar[float] = 15.0
+    """Longer than clients keep an idle connection, which is 5 s in httpx. With equal times a client may send a request
+    while the server closes the connection."""
+
+    def __init__(self, config: Config, **given: Any) -> None:
+        own = copy.copy(config)
+        self._app: ASGIApp = vars(config)["loaded_app"]
+        own.loaded_app = self._serve
+        self._http = H11Protocol(config=own, **given)
+        self.data_received, self.eof_received = self._http.data_received, self._http.eof_received
+        self.pause_writing, self.resume_writing = self._http.pause_writing, self._http.resume_writing
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - as asyncio does
+        """Begin to wait for the first request."""
+        self._transport = transport
+        self._http.connection_made(transport)
+        self._await_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._deadline.cancel()
+        self._http.connection_lost(exc)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request whose head has arrived, and begin to wait for the next."""
+        self._deadline.cancel()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._await_request()
+
+    def _await_request(self) -> None:
+        if not self._transport.is_closing():
+            self._deadline = asyncio.get_running_loop().call_later(self.HEAD_SECONDS, self._transport.close)
+
+
+def build_application(state: ServerState, *, host: str, names: Collection[str], token: str) -> ASGIApp:
+    """Build the application. It closes what `state` holds when the server ends."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        adopting = asyncio.create_task(_adopt_jobs(state))
+        yield
+        adopting.cancel()
+        state.close()
+
+    handlers = dict.fromkeys((VrtError, OSError, HTTPException, Exception), _answer_error)
+    app = Starlette(routes=make_routes(state), exception_handlers=handlers, lifespan=lifespan)
+    return AccessMiddleware(app, host=host, names=names, token=token)
+
+
+async def _adopt_jobs(state: ServerState) -> None:
+    while True:
+        await asyncio.sleep(_ADOPT_SECONDS)
+        await to_thread.run_sync(state.queue.adopt_jobs)
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    told = describe_error(error)
+    status = told.pop("status")
+    if isinstance(error, HTTPException):
+        status, told = error.status_code, {"kind": "http", "message": error.detail}
+    seconds = getattr(error, "retry_seconds", None)
+    headers = {"retry-after": str(seconds)} if seconds else {}
+    if status in (408, 413):
+        headers["connection"] = "close"
+    return JsonAnswer({"error": told}, status, headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +178,11 @@ def _configure(app: object) -> uvicorn.Config:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
-        if os.name == "posix":  # on Windows it would let two servers share a port
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(_MOST_CONNECTIONS)
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address, family=family, backlog=_MOST_CONNECTIONS)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{host} port {port} cannot be served: {reason}. Give another --port or --host.") from error
-    return listening
 
 
 def _addresses(host: str) -> list[str]:

@@ -12,11 +12,9 @@ from anyio import CapacityLimiter, to_thread
 
 from vrt_lite.disk import data_home
 from vrt_lite.runs.store import Store
-from vrt_lite.web.clip_store import ClipStore
+from vrt_lite.web.clip_store import ClipStore, PlayableCopies
 from vrt_lite.web.job_context import JobContext, JudgeChoice
-from vrt_lite.web.job_files import JobFiles
-from vrt_lite.web.job_queue import JobQueue
-from vrt_lite.web.playable_copies import PlayableCopies
+from vrt_lite.web.job_queue import JobFiles, JobQueue
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.served_job import ServedJob
 from vrt_lite.web.uploading import BodyReader

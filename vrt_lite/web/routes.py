@@ -1,0 +1,473 @@
+"""The API, and the pages: one page for all addresses, and the records that it asks for beside those of the API."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mimetypes
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from http import HTTPStatus
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from vrt_lite.clip_files import ASSUMED_FPS, MOST_FPS, PICTURE_SUFFIXES
+from vrt_lite.errors import UsageError, VrtError
+from vrt_lite.measures.flags import describe_flags
+from vrt_lite.models import bundled_names
+from vrt_lite.models.library import stored_models
+from vrt_lite.protocol.messages import LONGEST_PROMPT
+from vrt_lite.ranking.entries import VIDEO_SUFFIXES
+from vrt_lite.ranking.ladder import rate_group
+from vrt_lite.ranking.rank_run import read_groups
+from vrt_lite.ranking.winners import best_clips, copy_winners
+from vrt_lite.records.judgement import JudgedClip, Judgement
+from vrt_lite.runs.export import csv_lines, json_lines
+from vrt_lite.runs.store import RunInfo, Store
+from vrt_lite.show.comparisons import list_comparisons
+from vrt_lite.viewer.frame_album import find_places
+from vrt_lite.viewer.page_file import make_served_page
+from vrt_lite.viewer.pair_view import place_served, prepare_pair
+from vrt_lite.web.clip_store import name_clip
+from vrt_lite.web.endpoints import ENDPOINTS, Endpoint, JsonAnswer, describe_api
+from vrt_lite.web.event_stream import EventStream, wait_for_end
+from vrt_lite.web.refusals import RefusedRequestError
+from vrt_lite.web.request_bodies import CompareBody, CopyBody, PullBody, RankBody, RewardsBody, VoteBody, read_body
+from vrt_lite.web.served_job import ServedJob, ToldJob
+from vrt_lite.web.server_state import ServerState
+from vrt_lite.web.uploading import sends_form
+from vrt_lite.web.votes import measure_agreement, read_votes, write_table
+
+_MOST_DIGITS = 9
+_Asked = CompareBody | RankBody | RewardsBody
+
+
+@Endpoint("POST", "/v1/compare", body=CompareBody, answer=Judgement, files=("a", "b"))
+async def compare(state: ServerState, request: Request) -> Response:
+    """Compare two clips, named in JSON or sent as files in a form. Without `wait` the answer is the job."""
+    if not sends_form(request):
+        return await judge(state, request, read_body(await state.body_reader.read_json(request), CompareBody))
+    draft, texts = await state.body_reader.take_clips(request, "a", "b")
+    try:
+        body = read_body({**texts, **draft.ids}, CompareBody, strict=False)
+    except BaseException:
+        draft.remove()
+        raise
+    return await judge(state, request, body, clean_up=draft.remove)
+
+
+async def judge(
+    state: ServerState, request: Request, body: _Asked, clean_up: Callable[[], None] = lambda: None
+) -> Response:
+    """Judge clips, or the videos of a folder. The answer is the result, or without `wait` the job."""
+    job = ServedJob(body, clean_up=clean_up)
+
+    def begin() -> None:
+        clips = (body.a, body.b) if isinstance(body, CompareBody) else body.clips
+        find = state.clip_store.find_all if isinstance(body, RankBody) else state.clip_store.find
+        for clip in dict.fromkeys(clips):
+            find(clip)
+        state.context.check_model(body.model)
+        state.queue.add(job, keep=not body.wait)
+
+    try:
+        await state.do("clips", begin)
+    except BaseException:
+        clean_up()
+        raise
+    if "text/event-stream" in request.headers.get("accept", ""):
+        return EventStream(job, give_up=lambda: state.queue.stop(job, "cancelled"))
+    if not body.wait:
+        return _answer_job(job)
+    if not await wait_for_end(job, request):
+        state.queue.stop(job, "cancelled")
+    headers = {"x-job": job.id}
+    if job.result is not None:
+        return JsonAnswer(job.result["judgement"] if job.kind == "compare" else job.result, headers=headers)
+    told: dict[str, Any] = {
+        "kind": "cancelled",
+        "message": "The job was cancelled.",
+        "status": 409,
+        **(job.error or {}),
+    }
+    return JsonAnswer({"error": told}, told.pop("status"), headers)
+
+
+@Endpoint("POST", "/v1/rank", answer=ToldJob)
+async def rank(state: ServerState, request: Request, body: RankBody) -> Response:
+    """Rank clips, or the videos of a folder. The answer is a job, unless `wait` is set."""
+    return await judge(state, request, body)
+
+
+@Endpoint("POST", "/v1/rewards")
+async def rewards(state: ServerState, request: Request, body: RewardsBody) -> Response:
+    """Give each clip of a prompt a scalar, in log odds."""
+    return await judge(state, request, body)
+
+
+@Endpoint("POST", "/v1/clips", files=("clip",), status=HTTPStatus.CREATED)
+async def upload(state: ServerState, request: Request) -> dict[str, str]:
+    """Send a clip, its bytes as the body; the answer has its id.
+
+    Or a form: several files in its field `clip` are numbered pictures, `fps` a second. `?name=` is the file's name.
+    """
+    draft, _ = await state.body_reader.take_clips(request, "clip")
+
+    def keep() -> dict[str, str]:
+        clip = state.clip_store.uploads.keep(draft, "clip")
+        path = state.clip_store.find(clip)
+        return {"clip": clip, "name": name_clip(path), "address": state.clip_store.make_address(path)}
+
+    try:
+        return await state.do("clips", keep)
+    finally:
+        draft.remove()
+
+
+@Endpoint("GET", "/v1/folders", lane="clips")
+def list_folder(state: ServerState, path: str = "") -> dict[str, Any]:
+    """List the folders and clips of an allowed folder, or without a path the allowed folders."""
+    return state.clip_store.list_folder(path)
+
+
+@Endpoint("GET", "/v1/models")
+def list_judges(state: ServerState) -> dict[str, Any]:
+    """List the models that are here, or can be pulled."""
+    from vrt_lite.model_list import list_models  # noqa: PLC0415
+    from vrt_lite.models.quants import total_memory  # noqa: PLC0415
+
+    memory = total_memory()
+    models = [asdict(entry) | {"fits": entry.memory_bytes <= memory} for entry in list_models()]
+    for model in models:
+        del model["folder"]
+    return {"models": models, "memory_bytes": memory, "default": state.context.choice.model}
+
+
+@Endpoint("POST", "/v1/models/pull", answer=ToldJob)
+def pull(state: ServerState, body: PullBody) -> Response:
+    """Pull a model that this project knows by name."""
+    from vrt_lite.models import bundled_names  # noqa: PLC0415
+    from vrt_lite.models.library import recipes  # noqa: PLC0415
+
+    known = sorted(set(recipes()) - set(bundled_names()))
+    if body.model not in known:
+        raise UsageError(f"{body.model[:80]!r} is no model that can be pulled by name. Those are: {', '.join(known)}.")
+    job = ServedJob(body)
+    state.queue.run_apart(job)
+    return _answer_job(job)
+
+
+@Endpoint("GET", "/v1/jobs")
+async def list_jobs(state: ServerState) -> dict[str, Any]:
+    """List the jobs that are remembered, the newest first, without their requests and results."""
+    return {"jobs": [job.summarize() for job in state.queue.jobs()]}
+
+
+@Endpoint("GET", "/v1/jobs/{job}", answer=ToldJob)
+async def show_job(state: ServerState, job: str) -> dict[str, Any]:
+    """Describe a job: its state, and its result once it has ended."""
+    return state.queue.find(job).describe()
+
+
+@Endpoint("DELETE", "/v1/jobs/{job}", answer=ToldJob, status=HTTPStatus.ACCEPTED)
+async def cancel_job(state: ServerState, job: str) -> dict[str, Any]:
+    """Cancel a job. What it has judged is kept."""
+    return state.queue.stop(state.queue.find(job), "cancelled")
+
+
+@Endpoint("POST", "/v1/jobs/{job}/pause", answer=ToldJob, status=HTTPStatus.ACCEPTED)
+async def pause_job(state: ServerState, job: str) -> dict[str, Any]:
+    """Pause a job after its present judgement."""
+    return state.queue.stop(state.queue.find(job), "paused")
+
+
+@Endpoint("POST", "/v1/jobs/{job}/resume", answer=ToldJob, status=HTTPStatus.ACCEPTED)
+async def resume_job(state: ServerState, job: str) -> dict[str, Any]:
+    """Go on with a paused job."""
+    return state.queue.resume(state.queue.find(job))
+
+
+@Endpoint("GET", "/v1/jobs/{job}/events")
+async def follow_job(state: ServerState, request: Request, job: str) -> Response:
+    """Follow a job (text/event-stream): its events as they happen, those after Last-Event-ID."""
+    after = _read_number(request.headers.get("last-event-id", ""))
+    return EventStream(state.queue.find(job), after=after or 0)
+
+
+def _answer_job(job: ServedJob) -> Response:
+    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED, {"location": f"/v1/jobs/{job.id}"})
+
+
+_MOST_PROMPT = 200
+
+
+@Endpoint("GET", "/v1/runs")
+def list_runs(state: ServerState, search: str = "") -> dict[str, Any]:
+    """List the runs of the store whose names or prompts have all words of `search`, the last used first."""
+    words, found = search.casefold().split(), list[dict[str, Any]]()
+    for info in state.store.runs():
+        prompts = _list_prompts(info, state.store if words else None)
+        text = f"{info.name} {info.kind} {' '.join(prompts)}".casefold()
+        if all(word in text for word in words):
+            more = f" (and {len(prompts) - 1} more)" if len(prompts) > 1 else ""
+            told = {
+                "name": info.name,
+                "kind": info.kind,
+                "prompt": "".join(prompts[:1])[:_MOST_PROMPT] + more,
+                "updated": f"{datetime.fromtimestamp(info.updated).astimezone():%Y-%m-%d %H:%M}",
+                "judgements": info.judgements,
+                "failures": info.failures,
+            }
+            found.append(told)
+    return {"runs": found}
+
+
+@Endpoint("GET", "/v1/run")
+def show_run(state: ServerState, run: str = "") -> dict[str, Any]:
+    """Describe a run: what it is about, and what was found by now: a ranking's ladders, or the comparisons."""
+    found = state.store.run(run)
+    [info] = [info for info in state.store.runs() if info.name == found.name]
+    told = asdict(info) | {"ladders": None}
+    if found.kind == "rank":
+        told["ladders"] = [rate_group(group).to_json() for group in read_groups(found)]
+    if found.kind == "compare":
+        told["comparisons"] = list(list_comparisons(found))
+    return told
+
+
+@Endpoint("GET", "/v1/run/export")
+def export_run(state: ServerState, run: str = "", format: str = "csv") -> Response:  # noqa: A002
+    """Export a run's judgements: as `csv`, or as `jsonl` with whole judgements."""
+    found = state.store.run(run)
+    match format:
+        case "csv":
+            return _send_file(csv_lines(found), f"{found.name}.csv", "text/csv")
+        case "jsonl":
+            return _send_file(json_lines(found), f"{found.name}.jsonl", "application/jsonl")
+        case _:
+            raise UsageError(f"The format {format[:20]!r} is neither csv nor jsonl.")
+
+
+@Endpoint("POST", "/v1/run/copy")
+def copy_best(state: ServerState, body: CopyBody) -> dict[str, list[str]]:
+    """Copy a ranking's best clips to the folder `best` of an allowed folder, numbered.
+
+    The answer has where the copies are, and those of the clips that have a measured fault, in words.
+    """
+    run = state.store.run(body.run)
+    if run.kind != "rank":
+        raise UsageError(f"Run {run.name!r} is no ranking.")
+    folder = state.clip_store.find_folder(body.folder) / "best"
+    ladders = [rate_group(group) for group in read_groups(run)]
+    chosen = [(ladder.group, best_clips(ladder, body.top)) for ladder in ladders]
+    clips = list(chain.from_iterable(clips for _, clips in chosen))
+    for path in (folder, *(clip.path for clip in clips)):
+        state.clip_store.check_allowed(path)
+    return {
+        "copies": [str(path) for path in copy_winners(chosen, folder)],
+        "flagged": [f"{clip.name} is flagged: {describe_flags(clip.flags)}" for clip in clips if clip.flags],
+    }
+
+
+@Endpoint("GET", "/v1/votes")
+def export_votes(state: ServerState, run: str = "") -> Response:
+    """Export the votes on a run as a table that `vrt-lite eval` reads."""
+    found = state.store.run(run)
+    return _send_file(iter(list(write_table(found))), f"{found.name} votes.csv", "text/csv")
+
+
+@Endpoint("POST", "/v1/votes", status=HTTPStatus.CREATED)
+def vote(state: ServerState, body: VoteBody) -> dict[str, bool]:
+    """Vote on a pair. The vote is on the disk when the answer comes."""
+    state.ballots.vote(body.ticket, body.choice)
+    return {"kept": True}
+
+
+@Endpoint("GET", "/v1/votes/next")
+def show_next_pair(state: ServerState, run: str = "") -> dict[str, Any]:
+    """Give the next pair of a run to vote on: where its sides are played, which are at random, and a ticket."""
+    return state.ballots.next_pair(state.store.run(run), state.clip_store.make_address)
+
+
+@Endpoint("GET", "/v1/votes/agreement")
+def show_agreement(state: ServerState, run: str = "") -> dict[str, Any]:
+    """Compare the votes on a run with each judge."""
+    found = state.store.run(run)
+    return {"run": found.name, "votes": len(read_votes(found)), "judges": measure_agreement(found, state.store)}
+
+
+def _list_prompts(info: RunInfo, store: Store | None) -> list[str]:
+    """List the prompts of a run; those of comparisons, which are in the `store` alone, if it is given."""
+    if store and info.kind == "compare":
+        return list(dict.fromkeys(result.prompt for result in store.run(info.name).results()))
+    prompts = info.about.get("prompts", info.about.get("prompt") or [])
+    return [prompts] if isinstance(prompts, str) else list(map(str, prompts))
+
+
+def _send_file(lines: Iterator[str], name: str, kind: str) -> StreamingResponse:
+    parts = (line.encode("utf-8", "backslashreplace") for line in lines)
+    disposition = f"attachment; filename*=UTF-8''{quote(name.encode('utf-8', 'replace'), safe='')}"
+    return StreamingResponse(parts, media_type=kind, headers={"content-disposition": disposition})
+
+
+_SANDBOX = {"content-security-policy": "default-src 'none'; sandbox"}
+
+
+@Endpoint("GET", "/")
+@Endpoint("GET", "/rank")
+@Endpoint("GET", "/runs")
+@Endpoint("GET", "/run")
+@Endpoint("GET", "/judges")
+@Endpoint("GET", "/vote")
+@Endpoint("GET", "/docs")
+@Endpoint("GET", "/jobs/{_}")
+def show_page(state: ServerState) -> Response:
+    """Send the viewer, and what its forms have to know."""
+    own = state.context.choice.model
+    first = f"{Path(own).name if own else 'the default'}, as the server was started"
+    names = (*bundled_names(), *(model.manifest.name for model in stored_models()))
+    about = {
+        "kind": "server",
+        "folders": [str(folder) for folder in state.clip_store.folders],
+        "judges": [(first, ""), *((name, name) for name in names)],
+        "accepted": ["video/*", *sorted(VIDEO_SUFFIXES | PICTURE_SUFFIXES)],
+        "longest_prompt": LONGEST_PROMPT,
+        "most_fps": MOST_FPS,
+        "assumed_fps": ASSUMED_FPS,
+    }
+    html, policy = make_served_page(about)
+    return HTMLResponse(html, headers={"content-security-policy": f"{policy}; frame-ancestors 'none'"})
+
+
+@Endpoint("GET", "/view/run")
+def view_run(state: ServerState, run: str = "") -> dict[str, Any]:
+    """Prepare a run for the viewer: what it shows first, and the list of its pairs."""
+    from vrt_lite.viewer.overview import prepare_overview  # noqa: PLC0415 - numpy
+    from vrt_lite.viewer.run_view import RunView  # noqa: PLC0415
+
+    view = RunView(state.store.run(run))
+    overview = prepare_overview(view)
+    del overview["table"]
+    overview["media"] = _place_clips(state, (of.clip for of in view.shown.values()), view.known, view.folder)
+    return {"overview": overview, "index": view.prepare_index()}
+
+
+@Endpoint("GET", "/view/pair")
+def view_pair(state: ServerState, run: str = "", pair: str = "") -> dict[str, Any]:
+    """Prepare one pair of a run for the viewer, by its number from 1."""
+    from vrt_lite.viewer.run_view import RunView  # noqa: PLC0415 - numpy
+
+    view = RunView(state.store.run(run))
+    number = _read_number(pair)
+    if not number or number > len(view.pairs):
+        raise UsageError(f"Run {view.run.name!r} has the pairs 1 to {len(view.pairs)}, and no {pair[:20]!r}.")
+    return view.prepare_pair(number)
+
+
+@Endpoint("GET", "/view/jobs/{job}", lane="clips")
+def view_job(state: ServerState, job: str) -> dict[str, Any]:
+    """Prepare a job for the viewer: the clips of a comparison, and its verdict once it has one."""
+    found = state.queue.find(job)
+    request = {name: value for name, value in found.request.items() if name != "clips"}
+    told: dict[str, Any] = {"job": {"id": found.id, "kind": found.kind, "request": request}}
+    if isinstance(found.body, CompareBody):
+        told["clips"] = [_describe_clip(state, clip) for clip in (found.body.a, found.body.b)]
+        if found.result:
+            judgement = Judgement.from_json(found.result["judgement"])
+            told["job"]["run"] = found.result["run"]
+            told |= {"pair": prepare_pair(judgement), "media": _place_clips(state, judgement.inputs)}
+    return told
+
+
+@Endpoint("GET", "/clips/{clip}/frames/{source}", lane="pictures")
+def show_frame(state: ServerState, clip: str, source: str) -> Response:
+    """Show a frame of a clip as a picture: by its number, or the "middle" one."""
+    number = _read_number(source)
+    if number is None and source != "middle":
+        raise RefusedRequestError(404, "missing_frame", "There is no such frame.")
+    with state.clip_store.open(state.clip_store.find_address(clip)) as opened:
+        picture = state.clip_store.decoder.draw_frame(opened, number)
+    return Response(picture, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
+
+
+@Endpoint("GET", "/clips/{clip}")
+async def play_clip(state: ServerState, clip: str) -> Response:
+    """Send a clip, or a copy that browsers play, or a range of its bytes."""
+    if not clip.endswith(".mp4"):
+        return await state.do("reading", _OpenedClip, state, clip)
+
+    def make_copy() -> Path:
+        path = state.clip_store.find_address(clip)
+        with state.clip_store.open(path) as opened:
+            return state.copies.copy(path, opened)
+
+    return FileResponse(await state.do("copies", make_copy), media_type="video/mp4", headers=_SANDBOX)
+
+
+Endpoint("GET", "/openapi.json")(describe_api)
+
+
+@Endpoint("GET", "/favicon.ico")
+async def send_no_icon() -> Response:
+    """Send nothing to a browser that asks for an icon by itself."""
+    return Response(status_code=204)
+
+
+class _OpenedClip(FileResponse):
+    """A clip, opened once: what was checked is what is sent."""
+
+    def __init__(self, state: ServerState, name: str) -> None:
+        path = state.clip_store.find_address(name)
+        kind = mimetypes.guess_type(path.name)[0] or ""
+        kind = kind if kind.startswith("video/") else "application/octet-stream"
+        self._opened = contextlib.ExitStack()
+        place = self._opened.enter_context(state.clip_store.open(path))
+        super().__init__(place, media_type=kind, headers=_SANDBOX, stat_result=place.stat())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, and close it."""
+        with self._opened:
+            await super().__call__(scope, receive, send)
+
+
+def _read_number(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
+
+
+def _place_clips(
+    state: ServerState, clips: Iterable[JudgedClip], known: Mapping[str, str] | None = None, beside: Path | None = None
+) -> dict[str, Any]:
+    """Say where a page plays each clip and gets its pictures, by the clip's sha256: if it may, and it is the same."""
+    found: dict[str, Any] = {}
+    for clip in clips:
+        places = find_places(clip, beside, known=(known or {}).get(clip.sha256, ""))
+        addresses = (state.clip_store.make_address(place) for place in places if _has_content(state, place, clip))
+        found[clip.sha256] = place_served(next(filter(None, addresses), ""))
+    return found
+
+
+def _has_content(state: ServerState, path: Path, clip: JudgedClip) -> bool:
+    with contextlib.suppress(VrtError, OSError):
+        return state.clip_store.is_allowed(path) and state.store.digest(path) == clip.sha256
+    return False
+
+
+def _describe_clip(state: ServerState, clip: str) -> dict[str, str]:
+    """Describe a clip of a request; one that is gone has no address."""
+    with contextlib.suppress(VrtError):
+        path = state.clip_store.find(clip)
+        return {"name": name_clip(path), "address": state.clip_store.make_address(path)}
+    return {"name": json.dumps(clip)[1:41], "address": ""}
+
+
+def make_routes(state: ServerState) -> list[Route]:
+    """Make the routes of all endpoints."""
+    return [endpoint.make_route(state) for endpoint in ENDPOINTS]
