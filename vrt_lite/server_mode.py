@@ -16,7 +16,7 @@ from vrt_lite.settings import LOCAL_SETTINGS, Remote, ServerKind, Settings
 
 if TYPE_CHECKING:
     from vrt_lite.backends.http import HttpBackend
-    from vrt_lite.backends.http.service import ServerInfo
+    from vrt_lite.backends.http.request import ServerInfo
 
 _BATCHING: Final[tuple[ServerKind, ...]] = ("vllm", "sglang")
 """Servers that write several replies at once. Others have a queue, or break off a reply when the next request comes, as
@@ -59,7 +59,7 @@ class ServerMode:
         if info is None:
             server = ServerUsed(r.url, r.served_model, None, None)
         else:
-            server = ServerUsed(r.url, info.model, info.kind, self._backend.form)
+            server = ServerUsed(r.url, info.model, info.kind, info.form)
         return Used(ModelUsed(server.model or r.url, None, None), server, warnings=self._backend.warnings)
 
     def connect(self, observe: Observe) -> None:

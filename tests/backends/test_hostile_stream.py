@@ -27,8 +27,7 @@ def event(text: str) -> bytes:
     return b"data: " + json.dumps({"choices": [{"delta": {"content": text}}]}).encode() + b"\n\n"
 
 
-@pytest.mark.parametrize("tag", ["</answer>", "<think></think>", "<final answer>", "<tool_call></answer>", "</think>"])
-def test_the_characters_that_are_parsed_grow_with_the_text(tag: str) -> None:
+def test_the_characters_that_are_parsed_grow_with_the_text() -> None:
     parsed: list[int] = []
 
     def count(text: str) -> bool:
@@ -38,7 +37,7 @@ def test_the_characters_that_are_parsed_grow_with_the_text(tag: str) -> None:
     for events in (500, 1000, 2000):
         reply, parsed[:] = StreamedReply(1024, count), []
         for _ in range(events):
-            reply.feed(event(tag))
+            reply.feed(event("<tool_call></answer>"))
         assert sum(parsed) < 25 * len(reply.text)
         assert len(parsed) > 32
 
@@ -57,8 +56,8 @@ def test_an_answer_after_many_tags_still_ends_the_request() -> None:
 
 def test_a_reply_of_more_characters_than_its_tokens_can_have_is_refused() -> None:
     reply = StreamedReply(16, concluded)
-    with pytest.raises(ExchangeError, match="characters for a reply of at most 16 tokens"):
-        for _ in range(100):
+    with pytest.raises(ExchangeError, match="sent far more than a reply of at most 16 tokens"):
+        for _ in range(1000):
             reply.feed(event("<think>" * 200))
 
 
@@ -91,12 +90,14 @@ def test_the_pieces_of_a_reply_change_nothing(text: str, data: st.DataObject) ->
     assert (pieces.reply.text, pieces.parsed, pieces.outcome) == (whole.reply.text, whole.parsed, whole.outcome)
 
 
-@pytest.mark.parametrize("step", range(1, 25))
+@pytest.mark.parametrize("step", (1, 2, 3, 7, 19, 20, 24))
 def test_a_secret_is_hidden_wherever_the_text_is_cut(step: int) -> None:
     secret = "sk-secret-0123456789"
     whole = f"Your key is {secret}, {secret}{secret}."
-    reply, taken = StreamedReply(100), ""
-    for end in range(step, len(whole) + step, step):
-        reply.text, reply.done = whole[:end], end >= len(whole)
-        taken += reply.take(secret)
-    assert taken == whole.replace(secret, "*" * len(secret))
+    reply, taken = StreamedReply(100, secret=secret), ""
+    for begin in range(0, len(whole), step):
+        reply.feed(event(whole[begin : begin + step]))
+        taken += reply.take()
+        assert secret not in taken
+    reply.feed(b"data: [DONE]\n")
+    assert taken + reply.take() == whole.replace(secret, "*" * len(secret))

@@ -16,14 +16,13 @@ from typing import Any
 import clips
 import jsonschema
 import pytest
-from chat_server import answers, dies_after, hangs, says, serving, stalls
+from chat_server import answers, dies_after, says, serving, stalls
 from judgements import FINAL, call
 
 import vrt_lite
 from vrt_lite.api import Judge
 from vrt_lite.cli import run
 from vrt_lite.errors import BackendError, ModelError, UsageError
-from vrt_lite.interfaces import Encoding, Event, Stop
 from vrt_lite.models import profile_of
 from vrt_lite.profile import default_profile
 from vrt_lite.records.pairs import Result
@@ -123,22 +122,6 @@ def test_one_judge_serves_many_threads(folder: Path) -> None:
         assert judgement.winner == 2
 
 
-def test_an_interrupt_leaves_a_silent_server_at_once(folder: Path) -> None:
-    stop = Stop()
-
-    def watch(event: Event) -> None:
-        if isinstance(event, Encoding):
-            threading.Timer(0.2, lambda: stop.set(KeyboardInterrupt())).start()
-
-    remote = {"silence_seconds": 600.0, "total_seconds": 600.0}
-    with (
-        serving(hangs) as server,
-        Judge(backend=small(server.url, **remote)) as judge,
-        pytest.raises(KeyboardInterrupt),
-    ):
-        judge.compare(folder / "0.mp4", folder / "1.mp4", observe=watch, stop=stop)
-
-
 def tasks(folder: Path) -> Iterator[Task]:
     for first in range(JUDGED):
         for second in range(JUDGED):
@@ -152,10 +135,7 @@ def tasks(folder: Path) -> Iterator[Task]:
         pytest.param(dies_after("<snapshot>Vid"), 1, id="dies"),
         pytest.param(dies_after("<snapshot>Vid"), 3, id="dies, of several"),
         pytest.param(stalls, 1, id="stalls"),
-        pytest.param(answers(429, Retry_After="0"), 1, id="429"),
-        pytest.param(answers(500), 3, id="500, of several"),
         pytest.param(answers(404), 1, id="404"),
-        pytest.param(answers(200, b"nonsense"), 1, id="nonsense"),
     ],
 )
 def test_what_was_judged_before_a_server_failed_is_kept_and_not_judged_again(
@@ -220,13 +200,15 @@ def test_the_key_is_in_nothing_that_is_written(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     trace, sheet = tmp_path / "trace.jsonl", tmp_path / "sheet.png"
     clips_ = [str(folder / f"{n}.mp4") for n in (0, 1)]
-    with serving(says(FINAL), key=KEY) as server:
+    echo = FINAL.replace("Enough.", f"Your key is {KEY}.").replace("Sharp", KEY)
+    with serving(says(echo), key=KEY) as server:
         for more in (["--json"], ["-vv"], ["-v", "--trace", str(trace), "--sheet", str(sheet)]):
             assert run(["compare", *clips_, "--backend", server.url, *more]) == 0
         server.script = [answers(400, {"error": {"message": f"bad {KEY}"}})]
         assert run(["compare", *clips_, "--backend", server.url, "-vv", "--again"]) == BackendError.status
         assert server.keys.count(f"Bearer {KEY}") == len(server.keys)
     shown = capsys.readouterr()
+    assert "Your key is ***" in trace.read_text(encoding="utf-8")
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert len(written) >= 2
     assert KEY not in shown.out + shown.err

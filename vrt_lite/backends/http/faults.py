@@ -6,13 +6,19 @@ import json
 import re
 from typing import Any, Literal, cast
 
+import httpx
+
 _HEAD, _TAIL = 140, 200
 # A run of numbers and brackets: the pixels of an array, which servers print in the middle of a message.
 _NUMBERS = re.compile(r"[\s\[\]().,\d-]{100,}")
 _FULL = re.compile(r"context[ _](?:length|window|size)|maximum model length|\"input_tokens\"", re.IGNORECASE)
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-_KEY_HINT = "Set its key in the environment: VRT_LITE_API_KEY."
-_HINTS = {401: _KEY_HINT, 403: _KEY_HINT, 404: "Does the URL end in /v1, and is --served-model a name it serves?"}
+_HINTS = {
+    **dict.fromkeys((301, 302, 307, 308), "It redirects elsewhere, which is not followed: give the final URL."),
+    **dict.fromkeys((401, 403), "Set its key in the environment: VRT_LITE_API_KEY."),
+    404: "Does the URL end in /v1, and is --served-model a name it serves?",
+}
+NO_SERVER = "Is it an OpenAI-compatible server, and does its URL end in /v1?"
 
 ExchangeKind = Literal["unreachable", "cut_off", "passing", "lasting"]
 """How a request failed: no connection; an answer that ends early; else in a way that may pass, or not."""
@@ -30,32 +36,29 @@ class ExchangeError(Exception):
         super().__init__(reason)
         self.kind: ExchangeKind = kind
         self.hint = hint
-        self.words = words
         self.pause_seconds = pause_seconds
-
-    @property
-    def context_full(self) -> bool:
-        """Whether the conversation is too long for the server."""
-        return bool(_FULL.search(self.words))
-
-    @property
-    def without_odds(self) -> bool:
-        """Whether the server cannot give probabilities."""
-        return "logprob" in self.words.lower()
+        self.context_full = bool(_FULL.search(words))
+        self.without_odds = "logprob" in words.lower()
 
 
-def explain_status(status: int, body: bytes, *, retry_after: str) -> ExchangeError:
+def explain_failure(error: Exception, late: str) -> ExchangeError:
+    """The error for an answer that did not arrive. It omits the address: a proxy's may hold a password."""
+    if isinstance(error, TimeoutError):
+        return ExchangeError("passing", late)
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        why = str(error)[:120] or "no connection in time"
+        return ExchangeError("unreachable", f"cannot be reached: {why}", hint="Is it running, and is the URL right?")
+    return ExchangeError("cut_off", f"broke off the connection ({type(error).__name__})")
+
+
+def explain_status(status: int, words: str, *, retry_after: str) -> ExchangeError:
     """The error for an answer with another status than success."""
-    if status < 400:
-        return ExchangeError("lasting", "redirects elsewhere, which is not followed", hint="Give the final URL.")
-    words = body.decode(errors="replace")
     message = find_message(words)
     reason = f"answered {status}: {message}" if shorten(message) else f"answered {status}"
-    if status in _PASSING:
-        # The header may also be a date, which no server of a model sends; then the pauses are ours.
-        pause = float(retry_after[:9]) if retry_after.isdecimal() else None
-        return ExchangeError("passing", reason, words=words, pause_seconds=pause)
-    return ExchangeError("lasting", reason, hint=_HINTS.get(status, ""), words=words)
+    # The header may also be a date, which no server of a model sends; then the pauses are ours.
+    pause = float(retry_after[:9]) if retry_after.isdecimal() else None
+    kind = "passing" if status in _PASSING else "lasting"
+    return ExchangeError(kind, reason, hint=_HINTS.get(status, ""), words=words, pause_seconds=pause)
 
 
 def find_message(words: str) -> str:
@@ -64,10 +67,9 @@ def find_message(words: str) -> str:
         answer = json.loads(words)
     except (ValueError, RecursionError):
         return "" if re.search("<html|<!doctype", words, re.IGNORECASE) else words
-    for _ in range(3):
-        if isinstance(answer, dict):
-            table = cast(dict[str, Any], answer)
-            answer = table.get("error") or table.get("message") or table.get("detail")
+    while isinstance(answer, dict):
+        table = cast(dict[str, Any], answer)
+        answer = table.get("error") or table.get("message") or table.get("detail")
     return answer if isinstance(answer, str) else ""
 
 

@@ -1,38 +1,119 @@
-"""Builds the body of a chat completion's request: the messages, frames in the form that the server takes, options.
+"""Finds what a server is and what it serves, and builds the body of a request to it in a form that it takes.
 
 A server gets a video as a lossless file on the clip's own clock, if it reads that; else its frames as single images.
+Only vLLM from 0.31 on reads the clock of a video, which `make vllm` tests.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import ctypes
 import io
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 from PIL import Image as PillowImage
 
-from vrt_lite.backends.http.service import ServerInfo
+from vrt_lite.advice import install
+from vrt_lite.backends.http.faults import shorten
+from vrt_lite.backends.http.sse import read_as
+from vrt_lite.errors import BackendError, UsageError, Warned
 from vrt_lite.interfaces import FrameStore, Sampling
 from vrt_lite.profile import Clock, Profile
 from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Text, Video
-from vrt_lite.settings import ServerKind
-from vrt_lite.video.encoding import write_lossless
+from vrt_lite.settings import FormName, Remote, ServerKind
+from vrt_lite.video.encoding import can_write_lossless, write_lossless
 
+# The owner in the answer of /models, for vLLM, SGLang, llama-server and llama-cpp-python.
+_OWNERS: dict[str, ServerKind] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama", "me": "llama"}
+_RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.\d|$)")
+_READS_CLOCKS = (0, 31)
+_NO_CLOCK = "of the servers only vLLM 0.31 and newer read a video's clock (is it one? --backend-kind vllm)"
 LIKELIEST = {"logprobs": True, "top_logprobs": 20}
 """Alternatives requested for each token: the most that vLLM and OpenAI allow. The three digits are among them."""
-# A checkpoint's own defaults (Qwen2.5-VL: a repetition penalty) must not change what it judges.
 _OWN_FIELDS: dict[ServerKind, dict[str, Any]] = {
-    "vllm": {"repetition_penalty": 1.0},
-    "sglang": {"repetition_penalty": 1.0, "separate_reasoning": False},
-    "llama": {"repeat_penalty": 1.0, "reasoning_format": "none"},
+    "vllm": {
+        **{"min_p": 0.0, "top_k": -1, "repetition_penalty": 1.0},
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    },
+    "sglang": {"min_p": 0.0, "top_k": -1, "repetition_penalty": 1.0, "separate_reasoning": False},
+    "llama": {"min_p": 0.0, "top_k": 0, "repeat_penalty": 1.0, "reasoning_format": "none"},
+    "openai": {},
 }
-_ALL_TOKENS: dict[ServerKind, int] = {"vllm": -1, "sglang": -1, "llama": 0}
+"""Fields that one kind of server knows. A checkpoint's own defaults (Qwen2.5-VL: a repetition penalty) must not change
+what it judges."""
 _MOST_FRAMES_PER_SECOND = 1_000
 _LONG_FRAME_SECONDS = 1000
+
+
+class _Model(msgspec.Struct):
+    id: str
+    owned_by: Any = None
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+class _About(msgspec.Struct):
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What a server is, the model that it serves, and the form in which it gets a video.
+
+    `warning` is what a reader of a verdict must know about that form.
+    """
+
+    kind: ServerKind
+    model: str
+    form: FormName
+    warning: Warned | None
+
+
+async def find_server(remote: Remote, ask: Callable[[str], Awaitable[object]]) -> ServerInfo:
+    """Ask for the server's kind and model. Raises BackendError, UsageError for a name it lacks.
+
+    `ask` gets the JSON at a path below the URL, or raises BackendError.
+    """
+    listed = read_as(await ask("/models"), _Models)
+    owners = {model.id: str(model.owned_by) for model in listed.data if model.id} if listed else {}
+    if not owners:
+        raise BackendError(f"The back end {remote.url} lists no models at /models. Is it an OpenAI-compatible server?")
+    names = shorten(", ".join(map(repr, owners)))
+    model = remote.served_model or next(iter(owners))
+    if model not in owners:
+        raise UsageError(f"The server has no model {model!r}; it serves {names}.")
+    if remote.served_model is None and len(owners) > 1:
+        raise UsageError(f"The server serves {names}: choose with --served-model NAME.")
+    kind = _OWNERS.get(owners[model], "openai") if remote.kind == "auto" else remote.kind
+    why = await _find_lack(ask) if kind == "vllm" else _NO_CLOCK
+    if why is None:
+        return ServerInfo(kind, model, "lossless video file", None)
+    text = f"Frames are sent as single images, on which the judge was not trained: {why}. Verdicts may differ."
+    return ServerInfo(kind, model, "single images", Warned("single_images", text))
+
+
+async def _find_lack(ask: Callable[[str], Awaitable[object]]) -> str | None:
+    """Why a vLLM cannot get a video as a file on its own clock, and what can be done; None if it can."""
+    about = None
+    with contextlib.suppress(BackendError):
+        about = read_as(await ask("/../version"), _About)
+    version = about.version if about else ""
+    release = _RELEASE.match(version)
+    if release is None or (int(release[1]), int(release[2])) < _READS_CLOCKS:
+        told = f"calls itself {version[:40]!r}" if version.isprintable() and version else "does not tell its version"
+        return f"this vLLM {told}, and only 0.31 and newer read a video's clock: serve with such a release"
+    if can_write_lossless():
+        return None
+    return f"PyAV was built without the encoder libx264rgb here; install the one of the package index: {install('av')}"
 
 
 def build_body(
@@ -51,12 +132,9 @@ def build_body(
         "stop": ["<|im_end|>"],
         "stream": True,
         "stream_options": {"include_usage": True},
+        **_OWN_FIELDS[server.kind],
     }
-    if server.kind != "openai":
-        top_k = 1 if sampling.temperature <= 0 else _ALL_TOKENS[server.kind]
-        body |= {"min_p": 0.0, "top_k": top_k, **_OWN_FIELDS[server.kind]}
     if server.kind == "vllm":
-        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
         # A range of pixels that holds every frame's, so that none is resized. A file's frames are all kept: the
         # loader for this model would sample them by a rule of its own.
         sizes = [profile.min_pixels, profile.max_pixels, *(pixels.shape[0] * pixels.shape[1] for pixels in shown)]
@@ -78,14 +156,14 @@ def _build_messages(
             match part:
                 case Text() | Generated():
                     _append_text(content, part)
-                case Image(frame):
-                    content += _encode_images((frame,), frames)
-                case Video() if server.form == "single images":
-                    content += _encode_images(part.frames, frames)
-                case Video():
+                case Video() if server.form == "lossless video file":
                     length = frame_seconds(profile.clock, part.seconds_per_patch)
                     file = write_lossless(frames.pixels(part.frames), frame_seconds=length)
-                    content.append(_as_part("video", "mp4", file))
+                    content.append(_as_part("video/mp4", file))
+                case Video():
+                    content += _encode_images(part.frames, frames)
+                case Image():
+                    content += _encode_images((part.frame,), frames)
         text = "".join(part.get("text", "") for part in content)
         messages.append({"role": message.role, "content": content if message.frames else text})
     return messages
@@ -103,20 +181,18 @@ def _append_text(content: list[dict[str, Any]], part: Text | Generated) -> None:
         content.append({"type": "text", "text": text})
 
 
-def _encode_images(shown: Sequence[FrameRef], frames: FrameStore) -> list[dict[str, Any]]:
+def _encode_images(shown: Sequence[FrameRef], frames: FrameStore) -> Iterator[dict[str, Any]]:
     """Each frame as a PNG, without loss."""
-    parts: list[dict[str, Any]] = []
     for pixels in frames.pixels(shown):
         file = io.BytesIO()
         PillowImage.fromarray(pixels).save(file, format="PNG", compress_level=1)
-        parts.append(_as_part("image", "png", file.getvalue()))
-    return parts
+        yield _as_part("image/png", file.getvalue())
 
 
-def _as_part(medium: str, subtype: str, file: bytes) -> dict[str, Any]:
+def _as_part(kind: str, file: bytes) -> dict[str, Any]:
     """A part of a message: an image or a video as a data URL."""
-    data = base64.b64encode(file).decode("ascii")
-    return {"type": f"{medium}_url", f"{medium}_url": {"url": f"data:{medium}/{subtype};base64,{data}"}}
+    name = f"{kind.partition('/')[0]}_url"
+    return {"type": name, name: {"url": f"data:{kind};base64,{base64.b64encode(file).decode()}"}}
 
 
 def frame_seconds(clock: Clock, seconds_per_patch: float) -> Fraction:

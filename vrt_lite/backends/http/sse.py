@@ -1,4 +1,4 @@
-"""Reads a streamed reply: server-sent events in, text and the odds of its digits out. All sizes are limited.
+"""Reads a streamed reply: server-sent events in, text and the odds of its digits out. Its size is limited.
 
 A server is not trusted: input that cannot be read raises ExchangeError, and nothing else.
 """
@@ -14,24 +14,18 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from vrt_lite.backends.http.faults import ExchangeError, find_message
+from vrt_lite.backends.http.faults import NO_SERVER, ExchangeError, find_message
 from vrt_lite.interfaces import never
 from vrt_lite.protocol.messages import Odds, StopReason
 
-LONGEST_LINE_BYTES = 4 * 2**20
 _DIGITS = ("0", "1", "2")
-# For each token a server sends its text, and up to twenty other tokens with their probabilities.
-_BYTES_PER_TOKEN = 16 * 2**10
-_SPARE_BYTES = 16 * 2**20
-_SPARE_EVENTS = 2_000
-_CHARACTERS_PER_TOKEN = 64
-_SPARE_CHARACTERS = 64 * 2**10
-_STEP = 32
-_GROWTH = 1.05
+_COST_PER_TOKEN, _SPARE_COST = 32 * 2**10, 32 * 2**20
+"""What a reply may cost. For each token a server sends its text, and up to twenty others with their probabilities."""
+_EVENT_COST, _CHARACTER_COST = 8 * 2**10, 256
+"""What is read costs these, and a byte costs one."""
+_STEP, _GROWTH = 32, 1.05
 _LEAST_LOGPROB = -1_000.0
 _T = TypeVar("_T")
-
-
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
@@ -49,12 +43,12 @@ class _Logprobs(msgspec.Struct):
 
 
 class _Details(msgspec.Struct):
-    cached_tokens: _Count | None = 0
+    cached_tokens: _Count | None = None
 
 
 class _Counts(msgspec.Struct):
-    prompt_tokens: _Count | None = 0
-    completion_tokens: _Count | None = 0
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
     prompt_tokens_details: _Details | None = None
 
 
@@ -81,13 +75,14 @@ class StreamedReply:
     """A reply as far as it has arrived.
 
     `concluded` tells whether nothing that follows a text will be read. `shown` counts the characters that were taken,
-    by an earlier try too. `openings` are those of `Sampling`.
+    by an earlier try too. `openings` are those of `Sampling`. Where a server repeats the `secret` are stars.
     """
 
     most_tokens: int
     concluded: Callable[[str], bool] = never
     shown: int = 0
     openings: tuple[str, str] | None = None
+    secret: str = ""
     text: str = ""
     odds: dict[int, Odds] = field(default_factory=dict[int, Odds])
     stop: StopReason | None = None
@@ -99,9 +94,8 @@ class StreamedReply:
     first_text_at: float | None = None
     """When the first text arrived, on time.monotonic's clock."""
     _thinking: bool = False
-    _bytes: int = 0
-    _events: int = 0
-    _line: bytes = b""
+    _cost: int = 0
+    _line: bytearray = field(default_factory=bytearray)
     _check_at: float = 0.0
 
     @property
@@ -109,31 +103,26 @@ class StreamedReply:
         """Whether the whole reply is here."""
         return self.done or self.stop is not None
 
-    def take(self, secret: str) -> str:
-        """The text that is new since the last call, without the secret, which may have arrived in part."""
-        end = len(self.text) - (0 if self.complete or not secret else len(secret) - 1)
-        begin = max(self.shown - len(secret), 0)  # where the end of what was taken may lie within a secret
-        new = hide(secret, self.text[begin:])[self.shown - begin : max(end, self.shown) - begin]
+    def take(self) -> str:
+        """The text that is new since the last call, but for the end, where a secret may begin."""
+        end = len(self.text) - (0 if self.complete else max(len(self.secret) - 1, 0))
+        new = self.text[self.shown : max(end, self.shown)]
         self.shown += len(new)
         return new
 
     def feed(self, data: bytes) -> bool:
         """Read some bytes; returns whether an event was among them. Raises ExchangeError."""
-        self._bytes += len(data)
-        if self._bytes > self.most_tokens * _BYTES_PER_TOKEN + _SPARE_BYTES:
-            raise _nonsense(f"sent {self._bytes // 2**20} MiB for a reply of at most {self.most_tokens} tokens")
-        *lines, self._line = (self._line + data).split(b"\n")
-        if max(map(len, (*lines, self._line))) > LONGEST_LINE_BYTES:
-            raise _nonsense(f"sent a line of more than {LONGEST_LINE_BYTES // 2**20} MiB")
+        self._spend(len(data))
+        self._line += data
+        if b"\n" not in data:
+            return False
+        *lines, self._line = self._line.split(b"\n")
         # Comments keep a connection alive; names of events are of no use here.
-        data_lines = (line.removeprefix(b"data:").decode(errors="replace") for line in lines if line[:5] == b"data:")
-        events = [event for line in data_lines if (event := line.strip())]
-        self._events += len(events)
-        if self._events > 2 * self.most_tokens + _SPARE_EVENTS:
-            raise _nonsense(f"sent {self._events} events for a reply of at most {self.most_tokens} tokens")
+        events = [event for line in lines if line.startswith(b"data:") and (event := line[5:].strip())]
         for event in events:
+            self._spend(_EVENT_COST)
             if not self.done:
-                self._read_event(event)
+                self._read_event(event.decode(errors="replace"))
         if self.text and self.first_text_at is None:
             self.first_text_at = time.monotonic()
         if len(self.text) >= self._check_at:
@@ -143,45 +132,48 @@ class StreamedReply:
                 self.stop, self.done = "end", True
         return bool(events)
 
+    def _spend(self, cost: int) -> None:
+        self._cost += cost
+        if self._cost > self.most_tokens * _COST_PER_TOKEN + _SPARE_COST:
+            raise _nonsense(f"sent far more than a reply of at most {self.most_tokens} tokens can be")
+
     def _read_event(self, payload: str) -> None:
         if payload == "[DONE]":
             self.done = True
             return
         try:
             event: object = json.loads(payload)
-        except (ValueError, RecursionError):
-            raise _nonsense("sent an event that is not JSON") from None
-        if isinstance(event, dict) and "error" in event:
-            reason = f"failed: {find_message(payload) or 'no reason given'}"
-            raise ExchangeError("passing", reason, words=payload)
-        try:
+            if isinstance(event, dict) and "error" in event:
+                reason = f"failed: {find_message(payload) or 'no reason given'}"
+                raise ExchangeError("passing", reason, words=payload)
             chunk = msgspec.convert(event, _Chunk)
         except msgspec.ValidationError as error:
             raise _nonsense(f"sent an event of another form: {error}") from None
-        self._read_chunk(chunk)
-
-    def _read_chunk(self, chunk: _Chunk) -> None:
+        except (ValueError, RecursionError):
+            raise _nonsense("sent an event that is not JSON") from None
         if counts := read_as(chunk.usage, _Counts):
             self.prompt_tokens = counts.prompt_tokens or 0
             self.cached_tokens = (counts.prompt_tokens_details or _Details()).cached_tokens or 0
             self.tokens = max(self.tokens, counts.completion_tokens or 0)
         for choice in chunk.choices[:1]:
-            delta = choice.delta or _Delta()
-            if delta.tool_calls:
-                raise _nonsense("reads the judge's tool calls itself: start it without a tool-call parser")
-            if (thought := delta.reasoning_content or delta.reasoning) is not None:
-                # A server with a reasoning parser removes the tags; the protocol needs them.
-                self._append(thought if self._thinking else f"<think>{thought}")
-                self._thinking = True
-            if delta.content:
-                if self._thinking:
-                    self._append("</think>")
-                    self._thinking = False
-                start = len(self.text)
-                self._append(delta.content)
-                self._read_odds(choice.logprobs, start)
-            if choice.finish_reason is not None:
-                self.stop = "limit" if choice.finish_reason == "length" else "end"
+            self._read_choice(choice, choice.delta or _Delta())
+
+    def _read_choice(self, choice: _Choice, delta: _Delta) -> None:
+        if delta.tool_calls:
+            raise _nonsense("reads the judge's tool calls itself: start it without a tool-call parser")
+        if (thought := delta.reasoning_content or delta.reasoning) is not None:
+            # A server with a reasoning parser removes the tags; the protocol needs them.
+            self._append(thought if self._thinking else f"<think>{thought}")
+            self._thinking = True
+        if delta.content:
+            if self._thinking:
+                self._append("</think>")
+                self._thinking = False
+            start = len(self.text)
+            self._append(delta.content)
+            self._read_odds(choice.logprobs, start)
+        if choice.finish_reason is not None:
+            self.stop = "limit" if choice.finish_reason == "length" else "end"
 
     def _append(self, text: str) -> None:
         """Append text. Raises ExchangeError for half of a surrogate pair: JSON can hold one, and no file can."""
@@ -189,24 +181,18 @@ class StreamedReply:
             text.encode()
         except UnicodeEncodeError:
             raise _nonsense("sent text that is not Unicode") from None
-        self.text += text
-        if len(self.text) > self.most_tokens * _CHARACTERS_PER_TOKEN + _SPARE_CHARACTERS:
-            raise _nonsense(f"sent {len(self.text)} characters for a reply of at most {self.most_tokens} tokens")
+        self._spend(len(text) * _CHARACTER_COST)
+        self.text = hide(self.secret, self.text + text)
 
     def _read_odds(self, logprobs: object, start: int) -> None:
-        """Keep the odds of the digits and openings among the tokens of text[start:], as far as they are given."""
+        """Keep the odds at the digits and openings among the tokens of text[start:], as far as they are given."""
         tokens = found.content if (found := read_as(logprobs, _Logprobs)) else []
         self.tokens += max(len(tokens), 1)
         for token in tokens:
             at = self.text.find(token.token, start)
             if at >= 0:
                 start = at + len(token.token)
-                likely = [token, *token.top_logprobs]
-                if token.token in _DIGITS:
-                    odds = read_odds(likely)
-                else:
-                    odds = read_odds_of_opening(likely, self.openings) if self.openings else None
-                if odds:
+                if odds := read_odds([token, *token.top_logprobs], self.openings):
                     self.odds[start - len(token.token.lstrip())] = odds
 
 
@@ -215,38 +201,31 @@ def hide(secret: str, text: str) -> str:
     return text.replace(secret, "*" * len(secret)) if secret else text
 
 
-def read_odds(likely: Sequence[_Likely]) -> Odds | None:
-    """Probabilities of (tie, video 1, video 2) at a digit, renormalised over what the server gave of the three.
+def read_odds(likely: Sequence[_Likely], openings: tuple[str, str] | None = None) -> Odds | None:
+    """Probabilities of (tie, video 1, video 2) where the first of `likely` is a digit or begins an opening, else None.
 
-    A digit that is not among the likeliest tokens is not given; its probability counts as 0.
+    They are renormalised over what the server gave of the three: what is not among the likeliest counts as 0. At an
+    opening it is not known which video wins.
     """
-    weights = dict.fromkeys(_DIGITS, 0.0)
-    for other in likely:
-        if other.token in weights:
-            weights[other.token] = max(weights[other.token], _probability(other))
-    total = sum(weights.values())
-    tie, one, two = weights.values()
-    return (tie / total, one / total, two / total) if total > 0 else None
 
+    def weigh(word: str) -> float:
+        given = (other.logprob for other in likely if _begins(word, other))
+        # In this order of arguments, NaN becomes the least.
+        return max((math.exp(min(0.0, max(_LEAST_LOGPROB, each))) for each in given), default=0.0)
 
-def read_odds_of_opening(likely: Sequence[_Likely], openings: tuple[str, str]) -> Odds | None:
-    """As `read_odds`, where the first of `likely` begins a winner's word or a tie's. Which video wins is not known."""
-    winner, tie = (
-        max((_probability(other) for other in likely if _begins(word, other)), default=0.0) for word in openings
-    )
-    if not any(_begins(word, likely[0]) for word in openings) or not winner + tie:
+    if likely[0].token in _DIGITS:
+        tie, one, two = (weigh(digit) for digit in _DIGITS)
+    elif openings and any(_begins(word, likely[0]) for word in openings):
+        winner, tie = (weigh(word) for word in openings)
+        one = two = winner / 2
+    else:
         return None
-    share = winner / (winner + tie)
-    return (1 - share, share / 2, share / 2)
+    total = tie + one + two
+    return (tie / total, one / total, two / total) if total > 0 else None
 
 
 def _begins(word: str, token: _Likely) -> bool:
     return bool(token.token.strip()) and word.startswith(token.token.strip())
-
-
-def _probability(token: _Likely) -> float:
-    # In this order of arguments, NaN becomes the least.
-    return math.exp(min(0.0, max(_LEAST_LOGPROB, token.logprob)))
 
 
 def read_as(value: object, kind: type[_T]) -> _T | None:
@@ -258,4 +237,4 @@ def read_as(value: object, kind: type[_T]) -> _T | None:
 
 
 def _nonsense(reason: str) -> ExchangeError:
-    return ExchangeError("lasting", reason, hint="Is it an OpenAI-compatible server?")
+    return ExchangeError("lasting", reason, hint=NO_SERVER)
