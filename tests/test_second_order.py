@@ -185,7 +185,7 @@ def test_the_time_of_a_second_order_is_announced_beside_that_of_one() -> None:
     files = find()
     mode = LocalMode(files, Settings(), digest=str, jobs=1, verbose=False)
     with Judge(settings=Settings(cache=False)) as judge:
-        judgement = judge.compare(A, B, prompt=PROMPT)
+        judge.compare(A, B, prompt=PROMPT)
     one = predict_like(mode, Path(A))
     assert one
     said: list[Event] = []
@@ -194,7 +194,6 @@ def test_the_time_of_a_second_order_is_announced_beside_that_of_one() -> None:
             announce(mode, clip.info, said.append, both_orders=orders)
     both = TimeRange(one.least, 2 * one.most)
     assert said == [Predicted(one), Predicted(both), Predicted(one, both)]
-    assert one.least < judgement.timings.total < one.most
 
 
 def test_the_longer_time_is_told_too() -> None:
