@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,14 +19,14 @@ from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.video.small_copy import MOST_BYTES
 from vrt_lite.viewer import write_report
-from vrt_lite.viewer.clip_copies import ClipCopies
+from vrt_lite.viewer.clip_media import ClipMedia, list_shown
 
 COPIES = "[...document.querySelectorAll('video')].map(video => video.currentSrc.slice(0, 15))"
 
 
 def test_a_pair_plays_where_its_clips_are_not(tmp_path: Path, tabs: Callable[..., Any]) -> None:
     clips = clip_pair(tmp_path)
-    write_report(judge_pair(clips), tmp_path / "report.html", copies=ClipCopies())
+    write_report(judge_pair(clips), tmp_path / "report.html", embed=lambda _: None)
     for clip in clips:
         clip.unlink()
     page = Report(tmp_path / "report.html")
@@ -47,7 +48,7 @@ def test_each_pair_of_a_ranking_plays_where_its_clips_are_not(tmp_path: Path, ta
     folder.mkdir()
     clips = [write_clip(folder / f"{n}.mp4", frames=30 + i, size=(112, 84)) for i, n in enumerate(("oak", "elm"))]
     with Store(tmp_path / "runs.sqlite") as store:
-        write_report(fill(store, clips), tmp_path / "ladder.html", copies=ClipCopies())
+        write_report(fill(store, clips), tmp_path / "ladder.html", embed=lambda _: None)
     shutil.rmtree(folder)
     assert len(Report(tmp_path / "ladder.html").copies) == 2
     tab = tabs(width=390)
@@ -62,7 +63,7 @@ def test_a_clip_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
     clips = clip_pair(tmp_path)
     judgement = judged(clips)
     clips[0].unlink()
-    write_report(judgement, tmp_path / "report.html", copies=ClipCopies())
+    write_report(judgement, tmp_path / "report.html", embed=lambda _: None)
     page = Report(tmp_path / "report.html")
     gone, there = page.media.values()
     assert (gone["address"], gone["note"]) == ("", f"'{clips[0]}' is no longer there")
@@ -71,20 +72,20 @@ def test_a_clip_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
 
 def test_what_is_over_the_bound_of_a_page_is_said_to_be(tmp_path: Path) -> None:
     clips = clip_pair(tmp_path)
-    judgement = Judgement.from_json(judged(clips))
-    copies = ClipCopies(bytes_left=MOST_BYTES * 4 // 3 + 100)
+    shown = list_shown([Judgement.from_json(judged(clips))])
+    page, left = io.StringIO(), MOST_BYTES * 4 // 3 + 100
     with Decoder() as decoder:
-        assert copies.embed(judgement.inputs[0], [clips[0]], decoder).startswith("data:video/mp4;base64,")
-        assert copies.embed(judgement.inputs[1], [clips[1]], decoder) == ""
-    assert copies.ids == {judgement.inputs[0].sha256: "v0"}
-    assert copies.notes[judgement.inputs[1].sha256] == "it is left out, to keep this page small"
+        media = ClipMedia(page, tmp_path / "r.html", decoder, 0, embed=lambda _: None, copy_bytes_left=left)
+        first, second = map(media.place, shown.values())
+    assert (first["address"], page.getvalue().count("data:video/mp4;base64,")) == ("#v0", 1)
+    assert (second["address"], second["note"]) == ("", "it is left out, to keep this page small")
 
 
 def test_no_words_get_into_the_policy_or_the_players(tmp_path: Path, tabs: Callable[..., Any]) -> None:
     judgement = judged(clip_pair(tmp_path), prompt=HOSTILE.replace("\x00", ""))
     judgement["inputs"][0]["path"] = str(tmp_path / "a.mp4")
     judgement["inputs"][1]["path"] = f'/gone/{HOSTILE}/#v0" data-copy="#about'
-    write_report(judgement, tmp_path / "report.html", copies=ClipCopies())
+    write_report(judgement, tmp_path / "report.html", embed=lambda _: None)
     tab = tabs()
     page = tab.open(tmp_path / "report.html")
     until(page, READY)

@@ -31,9 +31,8 @@ from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 from vrt_lite.viewer import page_file, write_report
-from vrt_lite.viewer.frame_album import FrameAlbum
+from vrt_lite.viewer.clip_media import ClipMedia, make_address
 from vrt_lite.viewer.page_file import make_table, write_json
-from vrt_lite.viewer.pair_view import make_address
 
 
 def page_of(judgement: dict[str, Any], folder: Path) -> Report:
@@ -187,27 +186,19 @@ def test_the_same_file_twice(tmp_path: Path) -> None:
     assert page.table[1] == ["Overall", "Tie", "–", "–", "–"]
 
 
-def test_the_album_ends_when_no_bytes_are_left(tmp_path: Path) -> None:
-    clips = clip_pair(tmp_path)
-    first, second = judge_pair(clips).inputs
+def test_pictures_are_made_once_and_end_when_no_bytes_are_left(tmp_path: Path) -> None:
+    first, second = judge_pair(clip_pair(tmp_path)).inputs
+    page = io.StringIO()
     with Decoder() as decoder:
-        album = FrameAlbum(decoder, 12_000, largest=5_000)
-        made = list(album.embed(first, range(48), [clips[0]]))
-    assert 1 < len(made) < 48
-    assert album.full
-    assert sum(len(uri) for _, uri in made) <= 12_000 + 48 * len("data:image/jpeg;base64,")
-    assert list(album.frames[first.sha256].values()) == [name for name, _ in made]
-    assert list(album.embed(second, [0], [clips[1]])) == []
-    assert album.absent == {}
-
-
-def test_a_picture_is_made_once(tmp_path: Path) -> None:
-    clips = clip_pair(tmp_path)
-    first, _ = judge_pair(clips).inputs
-    with Decoder() as decoder:
-        album = FrameAlbum(decoder, 100_000)
-        assert [name for name, _ in album.embed(first, [0], [clips[0]])] == ["f0"]
-        assert [name for name, _ in album.embed(first, [0, 1], [clips[0]])] == ["f1"]
+        media = ClipMedia(page, tmp_path / "r.html", decoder, 12_000, 5_000)
+        media.draw(first, [0])
+        media.draw(first, range(48))
+        media.draw(second, [0])
+    pictures = re.findall(r'id="(\w+)">data:image/jpeg;base64,([^<]*)<', page.getvalue())
+    assert 1 < len(pictures) < 48
+    assert sum(len(data) for _, data in pictures) <= 12_000
+    assert list(media.frames[first.sha256].values()) == [name for name, _ in pictures]
+    assert (media.frames[second.sha256], media.missing) == ({}, {})
 
 
 def test_both_orders_of_a_store_are_one_pair(tmp_path: Path) -> None:

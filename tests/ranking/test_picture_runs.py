@@ -34,7 +34,6 @@ from vrt_lite.show.progress import Screen
 from vrt_lite.show.run_views import EvaluationView
 from vrt_lite.video import open_clip
 from vrt_lite.viewer import write_report
-from vrt_lite.viewer.clip_copies import ClipCopies
 
 SIZE = (56, 56)
 
@@ -137,7 +136,7 @@ def test_copies_in_a_report_play_whatever_the_form(tmp_path: Path) -> None:
     forms = write_forms(tmp_path / "renders")
     with Judge(backend=ScriptedBackend([FINAL])) as judge:
         judgement = judge.compare(forms["gif"], forms["pictures"], prompt="x")
-    write_report(judgement, tmp_path / "report.html", copies=ClipCopies())
+    write_report(judgement, tmp_path / "report.html", embed=lambda _: None)
     page = Report(tmp_path / "report.html")
     assert len(page.copies) == 2
     assert [page.media[clip.sha256]["form"] for clip in judgement.inputs] == ["video"] * 2

@@ -79,11 +79,14 @@ def write_wanted(
     """Write the report, open it if that is wanted, and say so unless `quiet`."""
     from vrt_lite.show.progress import Screen, Status  # noqa: PLC0415
     from vrt_lite.show.wrapping import print_wrapped  # noqa: PLC0415
-    from vrt_lite.viewer import ClipCopies, write_report  # noqa: PLC0415
+    from vrt_lite.viewer import write_report  # noqa: PLC0415
 
     with Screen(quiet=quiet or not wanted.embed) as screen:
-        copies = ClipCopies(lambda line: screen.show(Status(line))) if wanted.embed else None
-        write_report(source, wanted.path, beside=beside, copies=copies)
+
+        def tell(line: str) -> None:
+            screen.show(Status(line))
+
+        write_report(source, wanted.path, beside=beside, embed=tell if wanted.embed else None)
     if not quiet:
         size = wanted.path.stat().st_size / 2**20
         then = "" if wanted.open_it else ": open it in a browser"

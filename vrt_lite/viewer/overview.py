@@ -8,7 +8,7 @@ from vrt_lite.records.conditions import conditions_of
 from vrt_lite.show.words import count_of, list_warnings
 from vrt_lite.viewer.evaluation_view import prepare_evaluation
 from vrt_lite.viewer.ranking_view import prepare_ranking
-from vrt_lite.viewer.run_view import RunView
+from vrt_lite.viewer.run_view import RunView, describe_better
 
 _MOST_LISTED = 500
 """How many pairs a browser without scripts lists."""
@@ -30,8 +30,8 @@ def _prepare_comparisons(view: RunView) -> dict[str, Any]:
     failed = sum(pair.overall is None for pair in view.pairs)
     model = view.run.about.get("model", "")
     lines = (f"Judged by {model}" if model else "", f"{failed} without a verdict" if failed else "", view.run.name)
-    rows = view.prepare_index()[:_MOST_LISTED]
-    table = [[one, two, "".join(words), share] for one, two, _, _, words, share, _ in rows]
+    named = ((view.name_pair(pair), pair) for pair in view.pairs[:_MOST_LISTED])
+    table = [[*names, describe_better(pair, names)] for names, pair in named]
     title = count_of(len(view.pairs), "comparison")
     return {
         "title": title,
@@ -39,5 +39,5 @@ def _prepare_comparisons(view: RunView) -> dict[str, Any]:
         "lead": "",
         "lines": [line for line in lines if line],
         "warnings": list_warnings(conditions_of(view.run.results())),
-        "table": ("Comparisons", ("Video 1", "Video 2", "Better", "Probability"), table),
+        "table": ("Comparisons", ("Video 1", "Video 2", "Better"), table),
     }

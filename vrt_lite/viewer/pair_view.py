@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import quote
 
-from vrt_lite.clip_files import PICTURE_SUFFIXES
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.records.judgement import JudgedClip, Judgement
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.show import pair_words
 from vrt_lite.show.pair_words import list_preferences, write_headline
 from vrt_lite.show.words import capitalize_first, percent
@@ -28,22 +24,6 @@ class PairLabel:
 
     name: str
     winners: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class ClipPlace:
-    """Where a page has a clip: the film's address, or "#id" of what is in the page; empty if it cannot be played.
-
-    `frames` are ids of pictures by frame, or the beginning of their addresses; `missing` is why there are none.
-    `note` says what is played, or why nothing is. `middle` is the frame that stands for the clip.
-    """
-
-    address: str
-    form: str
-    frames: Mapping[int, str] | str
-    note: str = ""
-    missing: str = ""
-    middle: int | str = "middle"
 
 
 def prepare_pair(
@@ -89,56 +69,3 @@ def make_pair_table(judgement: Judgement) -> str:
     one, two = (clip.name for clip in judgement.inputs)
     caption = f"{write_title(judgement)}. Video 1: {one}. Video 2: {two}."
     return make_table(caption, ("Dimension", "Better", "Video 1", "Tie", "Video 2"), rows)
-
-
-@dataclass(frozen=True, slots=True)
-class ShownClip:
-    """A clip, and which of its frames were shown: in first rounds, and because the judge asked for them."""
-
-    clip: JudgedClip
-    first: set[int] = field(default_factory=set[int])
-    called: set[int] = field(default_factory=set[int])
-
-    @property
-    def middle(self) -> int:
-        """The frame that stands for the clip."""
-        return sorted(self.first or {0})[len(self.first) // 2]
-
-
-def list_shown(judgements: Iterable[Judgement]) -> dict[str, ShownClip]:
-    """List the clips of judgements, by their sha256."""
-    found: dict[str, ShownClip] = {}
-    for judgement in judgements:
-        clips = [found.setdefault(clip.sha256, ShownClip(clip)) for clip in judgement.inputs]
-        for this in (of for order in judgement.orders for of in order.rounds):
-            for frame in this.frames:
-                clip = clips[frame.video - 1]
-                (clip.first if this.number == 1 else clip.called).add(frame.source_frame)
-    return found
-
-
-def place_served(address: str) -> dict[str, Any]:
-    """Say where a server's page has a clip: what cannot be played by a browser has the address of a copy."""
-    frames = f"{address.removesuffix('.mp4')}/frames/" if address else dict[int, str]()
-    missing = "" if address else "it is no longer where it was judged, has changed, or is in no allowed folder"
-    return asdict(ClipPlace(address, "video", frames, missing, missing))
-
-
-def find_form(clip: JudgedClip, address: str) -> str:
-    """Find what shows a clip in a page: a "video", an "animation", or "pictures", which cannot be played."""
-    if address.startswith("#") or address.endswith(".mp4"):
-        return "video"
-    suffix = Path(clip.name.rpartition("@")[0] or clip.name).suffix.lower()
-    if "%" in clip.name and suffix in PICTURE_SUFFIXES:
-        return "pictures"
-    return "animation" if suffix in (".gif", ".webp") else "video"
-
-
-def make_address(clip: Path, page: Path) -> str:
-    """Make a clip's address from a page: relative, so that both can be moved; a file URL if it is on another drive."""
-    try:
-        relative = Path(os.path.relpath(clip.absolute(), page.absolute().parent)).as_posix()
-    except ValueError:
-        return clip.absolute().as_uri()
-    # What a file system gives as bytes goes back as bytes. "./" keeps a name like "data:x" from being a scheme.
-    return "./" + quote(os.fsencode(relative))

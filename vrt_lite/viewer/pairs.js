@@ -8,21 +8,22 @@ const FILTERS = { all: "", "the first is better": "1", "the second is better": "
 const SIDE_OF = { 0: "tie", 1: "one", 2: "two", undecided: "undecided" };
 
 function makeRow(row, number, hasPrompts) {
-  const [first, second, prompt, winner, words, share, marks] = row;
+  const [first, second, prompt, winner, words, marks] = row;
   const link = h.a({ href: `#/pair/${number + 1}` }, fileName(first), " and ", fileName(second));
-  const [before, name, after] = words;
-  const better = h.bdi({ class: `choice ${SIDE_OF[winner] ?? "tie"}` }, before, name && fileName(name), after);
+  const [before, named, after] = words.split(/\u001f([12])/); // the number of the clip that is named there
+  const name = named && fileName(row[named - 1]);
+  const better = h.bdi({ class: `choice ${SIDE_OF[winner] ?? "tie"}` }, before, name, after);
   const tags = marks.map((mark) => h.span({ class: mark === "as labelled" ? "tag plain" : "tag" }, mark));
   const cells = [rowHead(link)];
   if (hasPrompts) cells.push(h.td({ class: "quiet" }, h.bdi(prompt)));
-  return h.tr(cells, h.td(better, share && ` ${share}`, tags));
+  return h.tr(cells, h.td(better, tags));
 }
 
 /** The list of all pairs: searched, filtered, a page at a time. */
 export function showFinder(rows) {
   const hasPrompts = new Set(rows.map((row) => row[2])).size > 1;
   const marks = {};
-  for (const mark of rows.flatMap((row) => row[6])) marks[mark] = (marks[mark] ?? 0) + 1;
+  for (const mark of rows.flatMap((row) => row[5])) marks[mark] = (marks[mark] ?? 0) + 1;
   const filters = Object.entries(FILTERS).map(([name, value]) => h.option({ value }, name));
   const counted = Object.entries(marks).map(([value, number]) => h.option({ value }, `${value} (${number})`));
   const search = h.input({ type: "search", autocomplete: "off", oninput: find });
@@ -47,7 +48,7 @@ export function showFinder(rows) {
   function find() {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     found = rows.map((_, number) => number).filter((number) => {
-      const [first, second, prompt, winner, , , marked] = rows[number];
+      const [first, second, prompt, winner, , marked] = rows[number];
       const text = `${first} ${second} ${prompt}`.toLowerCase();
       const chosen = !kind.value || String(winner) === kind.value || marked.includes(kind.value);
       return chosen && words.every((word) => text.includes(word));

@@ -193,7 +193,8 @@ function showConfusion(counts) {
     return h.tr(rowHead(`label: ${names[label]}`), cells);
   });
   const heads = names.map((name) => h.th({ scope: "col" }, `verdict: ${name}`));
-  const table = h.table({ class: "matrix" }, h.caption("Labels and verdicts"), h.thead(h.tr(h.td(), heads)), h.tbody(rows));
+  const caption = h.caption("Labels and verdicts");
+  const table = h.table({ class: "matrix" }, caption, h.thead(h.tr(h.td(), heads)), h.tbody(rows));
   const scroll = makeScroll("Labels and verdicts", table);
   scroll.classList.add("chart");
   return scroll;

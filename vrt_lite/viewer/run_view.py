@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.cases import read_eval_about
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.protocol.verdict import MIRROR, Verdict, describe
+from vrt_lite.protocol.verdict import MIRROR, describe
 from vrt_lite.ranking.rank_run import read_rank_about
 from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.show.pair_words import shown_odds
 from vrt_lite.show.words import capitalize_first, percent
-from vrt_lite.viewer.pair_view import PairLabel, ShownClip, list_shown, prepare_pair
+from vrt_lite.viewer.clip_media import ShownClip, list_shown
+from vrt_lite.viewer.pair_view import PairLabel, prepare_pair
 
 if TYPE_CHECKING:
     from vrt_lite.records.labelled import EvalCase
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _UNDECIDED = "undecided"
 _PROMPT_LENGTH = 160
+NAMED = ("\x1f1", "\x1f2")
+"""Stand for the names of two clips in words that the viewer draws."""
 
 
 class RunView:
@@ -81,7 +84,7 @@ class RunView:
         return self.names.get(pair.first, pair.first[:12]), self.names.get(pair.second, pair.second[:12])
 
     def prepare_index(self) -> list[list[Any]]:
-        """Prepare the list of pairs: names, the prompt, who is better, the same in words, the share, and marks."""
+        """Prepare the list of pairs: names, the prompt, who is better, the same in words, and marks."""
         return [self._make_row(pair) for pair in self.pairs]
 
     def prepare_pair(self, number: int) -> dict[str, Any]:
@@ -102,7 +105,7 @@ class RunView:
             *names,
             f"{pair.prompt[:_PROMPT_LENGTH]}…" if long else pair.prompt,
             _UNDECIDED if own and own.undecided else own.winner if own else None,
-            *describe_better(pair.joined.verdict if pair.joined else None, names),
+            describe_better(pair, NAMED),
             self._list_marks(pair),
         ]
 
@@ -128,14 +131,11 @@ class RunView:
         return marks
 
 
-def describe_better(verdict: Verdict | None, names: tuple[str, str]) -> tuple[list[str], str]:
-    """Say which is better, in up to three parts of which the second is a name, and the share that they do not give."""
-    if verdict is None:
-        return ["No verdict"], ""
-    preference = verdict.overall
-    words, odds = describe(preference, names), None if preference.undecided else shown_odds(verdict, OVERALL)
-    share = percent(odds[preference.winner]).replace("%", "\u00a0%") if odds else ""
-    if not (named := preference.winner or preference.leans):
-        return [capitalize_first(words)], share
-    before, name, after = words.partition(names[named - 1])
-    return [capitalize_first(before), name, after], share
+def describe_better(pair: JudgedPair, names: tuple[str, str]) -> str:
+    """Say which is better, and how probably, if the words do not."""
+    if pair.joined is None:
+        return "No verdict"
+    preference = pair.joined.verdict.overall
+    odds = None if preference.undecided else shown_odds(pair.joined.verdict, OVERALL)
+    share = f" {percent(odds[preference.winner])}".replace("%", "\u00a0%") if odds else ""
+    return capitalize_first(describe(preference, names)) + share

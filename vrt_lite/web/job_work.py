@@ -44,7 +44,7 @@ from vrt_lite.show import list_verdict
 from vrt_lite.show.pair_words import write_headline
 from vrt_lite.show.run_views import describe_judgement
 from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event, list_warnings
-from vrt_lite.viewer.pair_view import place_served
+from vrt_lite.viewer.clip_media import place_served
 from vrt_lite.viewer.ranking_view import describe_ladder
 from vrt_lite.web.clip_store import name_clip
 from vrt_lite.web.job_context import JobContext

@@ -33,9 +33,9 @@ from vrt_lite.records.judgement import JudgedClip, Judgement
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import RunInfo, Store
 from vrt_lite.show.comparisons import list_comparisons
-from vrt_lite.viewer.frame_album import find_places
+from vrt_lite.viewer.clip_media import find_places, place_served
 from vrt_lite.viewer.page_file import make_served_page
-from vrt_lite.viewer.pair_view import place_served, prepare_pair
+from vrt_lite.viewer.pair_view import prepare_pair
 from vrt_lite.web.clip_store import name_clip
 from vrt_lite.web.endpoints import ENDPOINTS, Endpoint, JsonAnswer, describe_api
 from vrt_lite.web.event_stream import EventStream, wait_for_end
