@@ -20,13 +20,12 @@ from gguf.quants import quant_shape_to_byte_shape, quantize
 from numpy.typing import NDArray
 
 from bench.random_checkpoint import CheckpointShape, tensors, write_documents
-from vrt_lite.conversion.checkpoint import Checkpoint, read_json
+from vrt_lite.conversion.checkpoint import Checkpoint
 from vrt_lite.conversion.convert_folder import make_plan
-from vrt_lite.conversion.engine_rows import quantize_rows
-from vrt_lite.conversion.gguf_writer import Target
+from vrt_lite.conversion.gguf_writer import Target, quantize_rows
 from vrt_lite.conversion.pair_files import describe_files
 from vrt_lite.conversion.type_names import CONVERTER_TYPES
-from vrt_lite.conversion.weights import canonical
+from vrt_lite.conversion.weights import canonical, read_json
 from vrt_lite.disk import draft_of
 
 TEXT_TYPES = ("q4_k_m", *CONVERTER_TYPES)

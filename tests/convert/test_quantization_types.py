@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from synthetic_checkpoint import TextShape, config, make
 
 from bench.random_checkpoint import SHAPES, write_documents
-from vrt_lite.conversion.checkpoint import read_json
 from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import TEXT_TYPES
+from vrt_lite.conversion.weights import read_json
 from vrt_lite.errors import ModelError
 from vrt_lite.models.gguf import read_gguf
 

@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "convert"))
 
 import synthetic_checkpoint as synthetic
 
-from vrt_lite.conversion.checkpoint import Section
 from vrt_lite.conversion.families import list_targets, read_halves
 from vrt_lite.conversion.gguf_writer import Target
+from vrt_lite.conversion.weights import Section
 
 CONTROL, USER_DEFINED = 3, 4
 

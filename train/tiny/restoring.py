@@ -21,11 +21,10 @@ from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from train.model import save, write_profile
 from train.policy_tokenizer import END, IMAGE, PAD, START, TOKENIZER_FILE, VIDEO, PolicyTokenizer
-from vrt_lite.conversion.checkpoint import Section
 from vrt_lite.conversion.families import list_targets, read_halves
 from vrt_lite.conversion.gguf_writer import Target
 from vrt_lite.conversion.tokenizer_fields import QWEN2_SPLIT
-from vrt_lite.conversion.weights import canonical
+from vrt_lite.conversion.weights import Section, canonical
 from vrt_lite.errors import ModelError
 from vrt_lite.models import find
 from vrt_lite.profile import Profile

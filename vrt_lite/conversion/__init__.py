@@ -6,13 +6,11 @@
 A plan describes both files completely before a weight is read. The writer is the only one: `pull` gives it each shard
 as it arrives, `vrt-lite convert` and `convert export` those of a folder, `convert quantize` a GGUF.
 
-checkpoint.py         a folder's config, small files and list of tensors as checked plain values
+checkpoint.py         a folder's config, small files, list of tensors, and what an adapter adds to them
 weights.py            safetensors, torch.save's pickle, GGUF: where a file has its tensors, and rows of one
 families.py           the kinds of checkpoints: families.toml says which stored tensor becomes which GGUF tensor
 tokenizer_fields.py   the vocabulary as GGUF fields
-lora.py               what a PEFT adapter adds to each tensor
 gguf_writer.py        a file: its header, its tensors as blocks of rows in their storage types
-engine_rows.py        the engine's own quantiser of rows
 quantization.py       llama.cpp's type for each tensor of a quantised language model, and ours for a projector's
 pair_files.py         both files without their weights; from config.json alone, their tensors and sizes
 convert_folder.py     both files as a plan, written shard by shard

@@ -4,18 +4,22 @@ config.json is read in its two layouts (transformers 4: language keys beside `vi
 `text_config` and `rope_parameters`), with the safetensors shards and their index. A reward model of VideoAlign's
 trainer has model.pth and model_config.json in place of shards, with LoRA that is not merged. All of it comes from a
 download and is not trusted: every error is a ModelError of one line.
+
+Of adapters only plain LoRA on linear layers is merged; anything else is an error that names it. A merge that leaves
+something out would run, and judge in another way than the trained model. Sums are computed in float32 and rounded once,
+to the type that is written. PEFT's own merge rounds to the checkpoint's type first.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from vrt_lite.conversion.weights import Correction, StoredTensor, canonical, read_weights, reading
-from vrt_lite.errors import ModelError
+from vrt_lite.conversion.families import expected_shapes
+from vrt_lite.conversion.weights import Correction, Section, StoredTensor, canonical, read_json, read_weights
+from vrt_lite.errors import ModelError, UsageError
 
 INDEX: Final = "model.safetensors.index.json"
 ONLY_SHARD: Final = "model.safetensors"
@@ -27,37 +31,15 @@ _BESIDE = ("lm_head.weight", _HEAD)
 """What may be stored that no file has as a tensor: the output of a tied model, and the heads of a reward model."""
 
 
-@dataclass(frozen=True)
-class Section:
-    """A JSON object, and where it stands, for messages."""
-
-    where: str
-    values: Mapping[str, Any]
-
-    def section(self, key: str) -> Section:
-        """Return the object under `key`; empty if there is none."""
-        return Section(self.where, self.values.get(key) or {})
-
-    def over(self, other: Section) -> Section:
-        """Merge two objects; if both have a key, this object's value counts."""
-        return Section(self.where, {**other.values, **self.values})
-
-    def integer(self, key: str, *, below: int = 2**31) -> int:
-        """Return a count. Raises ModelError unless it is positive and bounded."""
-        value = self.values.get(key)
-        if type(value) is not int or not 0 < value < below:
-            raise self.value_error(key, f"a whole number from 1 to {below - 1}")
-        return value
-
-    def require(self, **values: Any) -> None:
-        """Raise ModelError unless each of these keys has this value or is missing."""
-        for key, value in values.items():
-            if self.values.get(key, value) != value:
-                raise self.value_error(key, f"{value!r}; no other can be exported")
-
-    def value_error(self, key: str, needs: str) -> ModelError:
-        """Return the error for a value that is missing or cannot be used."""
-        return ModelError(f"{self.where}: {key} is {self.values.get(key)!r:.60}, needs {needs}")
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+# Each changes what the adapter computes, or holds weights beside A and B; empty means plain LoRA.
+REFUSED = (
+    *("use_dora", "use_qalora", "use_bdlora", "lora_bias", "fan_in_fan_out", "modules_to_save", "rank_pattern"),
+    *("alpha_pattern", "layer_replication", "target_parameters", "trainable_token_indices"),
+    *("alora_invocation_tokens", "arrow_config"),
+)
+# The ways to begin that leave the base as published; pissa, olora and their like train on a changed one.
+PLAIN_STARTS = (True, False, None, "gaussian", "orthogonal", "eva")
 
 
 @dataclass(frozen=True)
@@ -74,6 +56,33 @@ class Checkpoint:
     tensors: Mapping[str, str]
     corrections: Mapping[str, Correction]
     head: StoredTensor | None = None
+
+
+def read_checkpoint(folder: Path, adapter: Path | None = None) -> Checkpoint:
+    """Read the small files of a folder, and where the weights are that its config.json needs.
+
+    Raises ModelError on what is missing, broken or of another kind.
+    """
+    config, state = read_json(folder / "config.json"), folder / STATE
+    if not state.is_file():
+        shapes = expected_shapes(config)
+        tensors = list_tensors(folder, shapes)
+        corrections = read_adapter(adapter, shapes) if adapter else {}
+    elif adapter:
+        raise UsageError(f"{state} has an adapter of its own: leave out --lora")
+    else:
+        table = read_weights(state)
+        # The base model's config.json counts the tokens that were there before the training.
+        text = {**config.section("text_config").values, "vocab_size": table["model.embed_tokens.weight"].shape[0]}
+        config = Section(config.where, {**config.values, "text_config": text})
+        shapes = expected_shapes(config)
+        halves = {key: stored for key, stored in table.items() if ".lora_" in key}
+        tensors = dict.fromkeys((key for key in table if key not in halves), STATE)
+        trained = read_json(folder / "model_config.json").section("peft_lora_config")
+        check_tensors(state, tensors, shapes)
+        corrections = pair_halves(state, halves, shapes, config=trained, rank=trained.integer("lora_r"))
+    head = find_head(folder, tensors)
+    return Checkpoint(folder, config, read_preprocessor(folder), tensors, corrections, head)
 
 
 def check_tensors(where: object, found: Collection[str], needed: Collection[str]) -> None:
@@ -117,7 +126,53 @@ def list_shards(index: Path) -> dict[str, str]:
     return dict(listed)
 
 
-def read_json(path: Path) -> Section:
-    """Read a JSON object. Raises ModelError."""
-    with reading(path):
-        return Section(f"{path}", {**json.loads(path.read_bytes())})
+def read_adapter(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Correction]:
+    """Return what an adapter adds to each tensor, of those with these shapes.
+
+    Raises ModelError unless every part of the adapter fits.
+    """
+    config = read_json(folder / CONFIG)
+    if config.values.get("peft_type") != "LORA":
+        raise config.value_error("peft_type", "'LORA'; no other can be merged")
+    for key in REFUSED:
+        if config.values.get(key):
+            raise config.value_error(key, "to be empty: only plain LoRA can be merged")
+    config.require(bias="none")
+    if config.values.get("init_lora_weights") not in PLAIN_STARTS:
+        raise config.value_error("init_lora_weights", "a start that leaves the base model as it is published")
+    return pair_halves(
+        folder / WEIGHTS, read_weights(folder / WEIGHTS), shapes, config=config, rank=config.integer("r")
+    )
+
+
+def pair_halves(
+    path: Path,
+    halves: Mapping[str, StoredTensor],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    config: Section,
+    rank: int,
+) -> dict[str, Correction]:
+    """Return what halves MODULE.lora_A.weight and MODULE.lora_B.weight add to each tensor, of those with these shapes.
+
+    `config` has the scale. Raises ModelError, naming the file `path`, unless every half fits.
+    """
+    scale = float(config.values["lora_alpha"]) / (rank**0.5 if config.values.get("use_rslora") is True else rank)
+    if not halves:
+        raise ModelError(f"{path} holds no tensor")
+    for name in halves:
+        if not name.endswith((".lora_A.weight", ".lora_B.weight")):
+            raise ModelError(f"{path}: tensor {name:.120} is no half of a plain LoRA on a linear layer")
+    found: dict[str, Correction] = {}
+    for module in sorted({name.rpartition(".lora_")[0] for name in halves}):
+        target = f"{module}.weight"
+        if target not in shapes:
+            raise ModelError(f"{path}: {module:.120} adapts {target:.80}, which the checkpoint does not have")
+        rows, *columns = shapes[target]
+        a, b = (halves.get(f"{module}.lora_{half}.weight") for half in "AB")
+        if a and b and len(columns) == 1 and (a.shape, b.shape) == ((rank, *columns), (rows, rank)):
+            found[target] = Correction(a, b, scale)
+        else:
+            shown = f"{a and a.shape}, {b and b.shape}"
+            raise ModelError(f"{path}: {module:.120} is {shown} of rank {rank} for {target} of {shapes[target]}")
+    return found

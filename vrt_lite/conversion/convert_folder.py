@@ -11,19 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from vrt_lite.conversion.checkpoint import (
-    STATE,
-    Checkpoint,
-    Section,
-    check_tensors,
-    find_head,
-    list_tensors,
-    read_json,
-    read_preprocessor,
-)
-from vrt_lite.conversion.families import expected_shapes
+from vrt_lite.conversion.checkpoint import check_tensors, read_checkpoint
 from vrt_lite.conversion.gguf_writer import GgufFile, encoded_blocks, seal
-from vrt_lite.conversion.lora import pair_halves, read_adapter
 from vrt_lite.conversion.pair_files import describe_files
 from vrt_lite.conversion.quantization import read_importance
 from vrt_lite.conversion.weights import StoredTensor, read_weights, reading
@@ -176,33 +165,6 @@ def plan_pair(
 def make_plan(files: Iterable[GgufFile], profile: bytes = b"") -> PairPlan:
     """Plan to write files that are described."""
     return PairPlan(tuple(map(seal, files)), profile)
-
-
-def read_checkpoint(folder: Path, adapter: Path | None = None) -> Checkpoint:
-    """Read the small files of a folder, and where the weights are that its config.json needs.
-
-    Raises ModelError on what is missing, broken or of another kind.
-    """
-    config, state = read_json(folder / "config.json"), folder / STATE
-    if not state.is_file():
-        shapes = expected_shapes(config)
-        tensors = list_tensors(folder, shapes)
-        corrections = read_adapter(adapter, shapes) if adapter else {}
-    elif adapter:
-        raise UsageError(f"{state} has an adapter of its own: leave out --lora")
-    else:
-        table = read_weights(state)
-        # The base model's config.json counts the tokens that were there before the training.
-        text = {**config.section("text_config").values, "vocab_size": table["model.embed_tokens.weight"].shape[0]}
-        config = Section(config.where, {**config.values, "text_config": text})
-        shapes = expected_shapes(config)
-        halves = {key: stored for key, stored in table.items() if ".lora_" in key}
-        tensors = dict.fromkeys((key for key in table if key not in halves), STATE)
-        trained = read_json(folder / "model_config.json").section("peft_lora_config")
-        check_tensors(state, tensors, shapes)
-        corrections = pair_halves(state, halves, shapes, config=trained, rank=trained.integer("lora_r"))
-    head = find_head(folder, tensors)
-    return Checkpoint(folder, config, read_preprocessor(folder), tensors, corrections, head)
 
 
 def write_planned(

@@ -11,34 +11,28 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from gguf import GGUFWriter
 
-from vrt_lite.conversion.checkpoint import Section
 from vrt_lite.conversion.gguf_writer import Target
+from vrt_lite.conversion.weights import Section
 from vrt_lite.errors import ModelError
 
 # What there is an object for each of, so that a number that no model has is refused before that.
 _BELOW = {"vocab_size": 2**22, "num_hidden_layers": 1024, "depth": 1024}
-# transformers builds every norm of these towers with 1e-6, whatever config.json says about the text's.
-_TOWER_EPSILON: Final = 1e-6
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a pair, as families.toml has it."""
 
-    prefix: str
+    architecture: str
     tensors: tuple[str, ...]
     require: Mapping[str, Any]
     sizes: Mapping[str, str]
-    numbers: Mapping[str, str]
-    more_numbers: Mapping[str, str] = {}
-    late_numbers: Mapping[str, str] = {}
-    projector: str = ""
+    fields: Mapping[str, Any]
     output: str = ""
-    flag: str = ""
 
 
 class _Tables(msgspec.Struct, frozen=True):
@@ -58,11 +52,6 @@ class Half:
 
     table: _Table
     config: Section
-
-    @property
-    def architecture(self) -> str:
-        """GGUF's word for it."""
-        return self.table.prefix.partition(".")[0]
 
     @property
     def deep_blocks(self) -> list[int]:
@@ -154,42 +143,30 @@ def expected_shapes(whole: Section) -> dict[str, tuple[int, ...]]:
 
 def add_fields(half: Half, writer: GGUFWriter, file_type: int, preprocessor: Section) -> None:
     """Add the metadata of the architecture, and the file's type."""
-    table = half.table
-    if not table.projector:
-        _add_numbers(half, writer, table.numbers)
-        _add_rotation(half, writer)
-        _add_numbers(half, writer, table.more_numbers)
-        writer.add_file_type(file_type)
-        _add_numbers(half, writer, table.late_numbers)
-        return
-    writer.add_file_type(file_type)
-    writer.add_bool("clip.has_vision_encoder", True)
-    _add_numbers(half, writer, table.numbers)
-    for key in ("image_mean", "image_std"):
-        colours = preprocessor.values.get(key) or ()
-        if len(colours) != 3:
-            raise preprocessor.value_error(key, "three numbers, one a colour")
-        writer.add_array(f"clip.vision.{key}", list(map(float, colours)))
-    writer.add_string("clip.projector_type", table.projector)
-    if table.flag:
-        writer.add_bool(table.flag, True)
-    _add_numbers(half, writer, table.more_numbers)
-    writer.add_float32("clip.vision.attention.layer_norm_epsilon", _TOWER_EPSILON)
-    if "qwen3_tower" in table.tensors:
-        deep = [i in half.deep_blocks for i in range(half.size("layers"))]
-        writer.add_array("clip.vision.is_deepstack_layers", deep)
-
-
-def _add_numbers(half: Half, writer: GGUFWriter, numbers: Mapping[str, str]) -> None:
-    for key, word in numbers.items():
-        writer.add_uint32(f"{half.table.prefix}.{key}", half.size(word))
-
-
-def _add_rotation(half: Half, writer: GGUFWriter) -> None:
-    text, prefix = half.config, half.table.prefix
+    text = half.config
     rope = text.section("rope_parameters").over(text.section("rope_scaling")).over(text).values
     if (kind := rope.get("rope_type", rope.get("type", "default"))) not in ("default", "mrope"):
         raise ModelError(f"{text.where}: rope type is {kind!r:.20}, only 'default' and 'mrope' can be exported")
-    writer.add_array(f"{prefix}.rope.dimension_sections", [*rope["mrope_section"], 0])
-    writer.add_float32(f"{prefix}.rope.freq_base", float(rope["rope_theta"]))
-    writer.add_float32(f"{prefix}.attention.layer_norm_rms_epsilon", float(rope["rms_norm_eps"]))
+    for key, word in half.table.fields.items():
+        match word:
+            case bool():
+                writer.add_bool(key, word)
+            case float():
+                writer.add_float32(key, word)
+            case {"text": str(name)}:
+                writer.add_string(key, name)
+            case "file_type":
+                writer.add_uint32(key, file_type)
+            case "rope_theta" | "rms_norm_eps":
+                writer.add_float32(key, float(rope[word]))
+            case "mrope_section":
+                writer.add_array(key, [*rope[word], 0])
+            case "image_mean" | "image_std":
+                colours = preprocessor.values.get(word) or ()
+                if len(colours) != 3:
+                    raise preprocessor.value_error(word, "three numbers, one a colour")
+                writer.add_array(key, list(map(float, colours)))
+            case "deep_blocks":
+                writer.add_array(key, [i in half.deep_blocks for i in range(half.size("layers"))])
+            case _:
+                writer.add_uint32(key, half.size(word))

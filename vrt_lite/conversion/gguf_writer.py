@@ -1,18 +1,22 @@
 """The parts of a GGUF file: the bytes before the weights, and each tensor in its storage type.
 
-The caller says where tensors go and which fields to write. Memory holds some blocks of rows, never a whole tensor.
+The caller says where tensors go and which fields to write. Memory holds some blocks of rows, never a whole tensor. Rows
+are quantised with the engine's own `ggml_quantize_chunk`, on all cores. The engine itself is not loaded.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 
@@ -20,7 +24,6 @@ import numpy as np
 from gguf import GGUF_DEFAULT_ALIGNMENT, GGMLQuantizationType, GGUFValue, GGUFWriter, LlamaFileType
 from gguf.quants import quant_shape_to_byte_shape, quantize
 
-from vrt_lite.conversion.engine_rows import quantize_rows
 from vrt_lite.conversion.weights import Correction, StoredTensor, reading
 from vrt_lite.errors import ModelError
 
@@ -28,6 +31,7 @@ Type = GGMLQuantizationType
 # The largest magnitude that each type holds: past it, infinity would be written without a word.
 LARGEST = {Type.F32: 3.4028e38, Type.F16: 65504.0, Type.BF16: 3.3895e38}
 _LARGEST_IN_BLOCKS = 127 * 65504.0  # Q8_0's; the engine refuses what another one cannot hold
+_ENGINE = {"win32": "ggml-base.dll", "darwin": "libggml-base.dylib"}
 MOST_THREADS = 8
 SLICE_ELEMENTS = 1 << 18  # 1 MiB in float32, so that a slice and its temporaries stay small
 
@@ -158,7 +162,7 @@ def encoded_blocks(target: Target, stored: StoredTensor) -> Iterator[np.ndarray]
     with ThreadPoolExecutor(threads) as pool:
         for first in range(0, rows, 4 * threads * step):
             starts = range(first, min(first + 4 * threads * step, rows), step)
-            yield from pool.map(partial(_encode, target, stored, step), starts)
+            yield from pool.map(functools.partial(_encode, target, stored, step), starts)
 
 
 def _encode(target: Target, stored: StoredTensor, step: int, start: int) -> np.ndarray:
@@ -184,3 +188,36 @@ def _encode(target: Target, stored: StoredTensor, step: int, start: int) -> np.n
     if target.type in LARGEST:
         return np.ascontiguousarray(quantize(values, target.type)).view(np.uint8)
     return quantize_rows(values, target.type, importance=target.importance)
+
+
+def quantize_rows(
+    values: np.ndarray, kind: GGMLQuantizationType, *, importance: np.ndarray | None = None
+) -> np.ndarray:
+    """Return float32 rows as bytes of a type. `importance` has one weight for each column.
+
+    Raises ModelError for a block that the type cannot hold.
+    """
+    values = np.ascontiguousarray(values, np.float32)
+    out = np.empty(quant_shape_to_byte_shape(values.shape, kind), np.uint8)
+    columns = values.shape[-1]
+    weights = None if importance is None else importance.ctypes.data
+    library = _library()
+    library.ggml_quantize_chunk(kind, values.ctypes.data, out.ctypes.data, 0, values.size // columns, columns, weights)
+    if not library.ggml_validate_row_data(kind, out.ctypes.data, out.nbytes):
+        raise ModelError(f"the engine cannot quantise a block of values to {kind.name}: choose another type")
+    return out
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """Load the engine's library of tensor types. Raises OSError if it is not where llama-cpp-python installs it."""
+    spec = find_spec("llama_cpp")
+    assert spec and spec.origin
+    folder = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(spec.origin).parent / "lib")
+    library = ctypes.CDLL(str(folder / _ENGINE.get(sys.platform, "libggml-base.so")))
+    size, pointer = ctypes.c_int64, ctypes.c_void_p
+    library.ggml_quantize_chunk.argtypes = [ctypes.c_int, pointer, pointer, size, size, size, pointer]
+    library.ggml_quantize_chunk.restype = ctypes.c_size_t
+    library.ggml_validate_row_data.argtypes = [ctypes.c_int, pointer, ctypes.c_size_t]
+    library.ggml_validate_row_data.restype = ctypes.c_bool
+    return library

@@ -29,13 +29,13 @@ from typing import Any
 import numpy as np
 from gguf import GGML_QUANT_VERSION, GGUFValueType, GGUFWriter, Metadata, size_label
 
-from vrt_lite.conversion.checkpoint import ONLY_SHARD, REWARD_TOKENS, Checkpoint, Section
+from vrt_lite.conversion.checkpoint import ONLY_SHARD, REWARD_TOKENS, Checkpoint
 from vrt_lite.conversion.families import Half, add_fields, expected_shapes, list_targets, read_halves
 from vrt_lite.conversion.gguf_writer import GgufFile, aligned, file_type, resolve
 from vrt_lite.conversion.quantization import quantize_projector, quantize_text
 from vrt_lite.conversion.tokenizer_fields import add_tokenizer
 from vrt_lite.conversion.type_names import PLAIN_TYPES
-from vrt_lite.conversion.weights import reading
+from vrt_lite.conversion.weights import Section, reading
 from vrt_lite.models.gguf import HEAD, Gguf, Tensor
 
 _BYTE_TOKENS = 256
@@ -92,10 +92,10 @@ def _describe(
     exported: bool = False,
 ) -> GgufFile:
     """Describe one file; without `given`, only what follows from config.json."""
-    is_tower = bool(half.table.projector)
+    is_tower = half.table.architecture == "clip"
     # What is quantised is described in F32 before.
     plain = kind if kind in PLAIN_TYPES or (exported and kind == "q8_0") else "f32"
-    writer = GGUFWriter(None, half.architecture)
+    writer = GGUFWriter(None, half.table.architecture)
     targets = resolve(list_targets(half), checkpoint.tensors, plain, checkpoint.corrections)
     if given is not None:
         writer.add_type("mmproj" if is_tower else "model")

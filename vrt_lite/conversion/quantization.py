@@ -8,10 +8,12 @@ quantiser's as well, so that the file has the same bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGML_QUANT_VERSION, GGUFValue, GGUFValueType
 
@@ -19,67 +21,66 @@ from vrt_lite.conversion.gguf_writer import GgufFile, Target, Type, file_type
 from vrt_lite.conversion.weights import read_weights
 from vrt_lite.errors import ModelError
 
-_FOR_ODD_ROWS = {
-    Type.IQ4_XS: Type.IQ4_NL,
-    Type.Q2_K: Type.Q4_0,
-    Type.Q3_K: Type.Q4_0,
-    Type.Q4_K: Type.Q5_0,
-    Type.Q5_K: Type.Q5_1,
-    Type.Q6_K: Type.Q8_0,
-}
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _FEED_FORWARD = "clip.vision.feed_forward_length"
 
 
+class _Rule(msgspec.Struct, frozen=True):
+    """Which parts of which file types have another type than the main one, and in which layers."""
+
+    files: tuple[str, ...]
+    parts: tuple[str, ...]
+    type: str
+    where: str = "always"
+
+
+class _Rules(msgspec.Struct, frozen=True):
+    larger: Mapping[str, str]
+    parts: tuple[_Rule, ...]
+
+
+@cache
+def _rules() -> _Rules:
+    return msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=_Rules)
+
+
 @dataclass(frozen=True)
-class TypeMix:
+class _Model:
     """What a tensor's type depends on besides its name and its row. `group` is query heads for each key-value head."""
 
-    file_type: str
     layers: int
     group: int
     tied: bool
     with_importance: bool
 
-    def type_of(self, name: str, shape: Sequence[int]) -> Type:
-        """Return the type in which a tensor is stored; `shape` as NumPy orders it."""
-        if len(shape) == 1:
+    def type_of(self, target: Target, kind: str) -> Type:
+        """Return the type in which a tensor is stored in a file of this type."""
+        columns, (*_, part, _) = target.shape[-1], ("", *target.name.split("."))
+        main = Type[re.sub("_[SML]$", "", kind.upper())]
+        if len(target.shape) == 1:
             return Type.F32  # norms and biases
-        main = Type[re.sub("_[SML]$", "", self.file_type.upper())]
-        part = name.rpartition(".")[0].rpartition(".")[2]
         if part == "output" or (part == "token_embd" and self.tied):
-            wanted = Type.Q8_0 if main is Type.Q8_0 or shape[-1] % block_size(main) else Type.Q6_K
+            wanted = Type.Q8_0 if main is Type.Q8_0 or columns % block_size(main) else Type.Q6_K
         else:
-            wanted = self._of_part(part, _layer(name)) or main
-        return fit_row(wanted, shape[-1])
+            holds = self._list_conditions(_layer(target.name))
+            found = (r for r in _rules().parts if kind in r.files and part in r.parts and holds[r.where])
+            wanted = next((Type[rule.type] for rule in found), main)
+        return fit_row(wanted, columns)
 
-    def _of_part(self, part: str, layer: int) -> Type | None:
-        """Return the type that this part of this layer has in place of the main type, or None."""
+    def _list_conditions(self, layer: int) -> dict[str, bool]:
         eighth = self.layers // 8
-        early, important = layer < eighth, layer >= 7 * self.layers // 8 or (layer - eighth) % 3 == 2
-        match self.file_type, part:
-            case "q4_k_m" | "q5_k_m", "attn_v" | "ffn_down" if early or important:
-                return Type.Q6_K
-            case "q3_k_l", "attn_v" | "ffn_down" | "attn_output":
-                return Type.Q5_K
-            case "q3_k_m", "attn_v" | "ffn_down" if layer < (2 if part == "attn_v" else self.layers // 16):
-                return Type.Q5_K
-            case "q3_k_m", "attn_v" | "ffn_down" | "attn_output":
-                return Type.Q4_K
-            case "q2_k", "attn_v" if self.group >= 4:
-                return Type.Q4_K
-            case "q2_k", "attn_v" | "ffn_down" | "attn_output":
-                return Type.Q3_K
-            case "q4_k_s", "attn_v" | "ffn_down" if layer < (4 if part == "attn_v" else eighth):
-                return Type.Q5_K
-            case "iq4_nl" | "iq4_xs", "attn_v" if self.group >= 4:
-                return Type.Q5_K
-            case "iq4_nl" | "iq4_xs", "ffn_down" if early and not self.with_importance:
-                return Type.Q5_K
-            case "q4_0" | "q5_0", "ffn_down" if early and self.with_importance:
-                return Type.Q4_1 if self.file_type == "q4_0" else Type.Q5_1
-            case _:
-                return None
+        early = layer < eighth
+        return {
+            "always": True,
+            "early": early,
+            "early with importance": early and self.with_importance,
+            "early without importance": early and not self.with_importance,
+            "important": early or layer >= 7 * self.layers // 8 or (layer - eighth) % 3 == 2,
+            "first two": layer < 2,
+            "first four": layer < 4,
+            "first sixteenth": layer < self.layers // 16,
+            "grouped": self.group >= 4,
+        }
 
 
 def read_importance(path: Path) -> dict[str, np.ndarray]:
@@ -110,9 +111,9 @@ def quantize_text(file: GgufFile, kind: str, *, importance: Mapping[str, np.ndar
     keys = (f"{file.architecture}.{key}" for key in ("block_count", "attention.head_count", "attention.head_count_kv"))
     layers, heads, kv_heads = (int(file.fields[key].value) for key in keys)
     tied = all(target.name != "output.weight" for target in file.targets)
-    mix = TypeMix(kind, layers, heads // kv_heads, tied, with_importance=importance is not None)
+    model = _Model(layers, heads // kv_heads, tied, with_importance=importance is not None)
     targets = [
-        replace(t, type=mix.type_of(t.name, t.shape), importance=_weights_of(t, importance or {})) for t in file.targets
+        replace(t, type=model.type_of(t, kind), importance=_weights_of(t, importance or {})) for t in file.targets
     ]
     # In the order of llama.cpp's loader: tensors outside the layers, then each layer; by name in each.
     targets.sort(key=lambda target: (_layer(target.name), target.name.encode()))
@@ -154,7 +155,7 @@ def _pad(target: Target, kind: Type, padded: int) -> Target:
 
 def fit_row(kind: Type, columns: int) -> Type:
     """Return the type, or the next larger one of which a row is whole blocks."""
-    choices = (kind, _FOR_ODD_ROWS.get(kind, kind))
+    choices = (kind, Type[_rules().larger.get(kind.name, kind.name)])
     return next((choice for choice in choices if not columns % block_size(choice)), Type.F16)
 
 

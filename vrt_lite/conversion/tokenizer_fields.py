@@ -13,8 +13,7 @@ from pathlib import Path
 
 from gguf import GGUFWriter, SpecialVocab, TokenType
 
-from vrt_lite.conversion.checkpoint import Section, read_json
-from vrt_lite.conversion.weights import reading
+from vrt_lite.conversion.weights import Section, read_json, reading
 from vrt_lite.errors import ModelError
 
 # What llama.cpp's pre-tokenizer "qwen2" implements; compared with what the checkpoint asks for.

@@ -1,4 +1,4 @@
-"""The weights of a checkpoint: where each file has its tensors, and rows of a tensor.
+"""The files of a checkpoint: JSON objects, where each file of weights has its tensors, and rows of a tensor.
 
 Three kinds of files are read: a safetensors shard, the pickle of `torch.save`, and a GGUF that is not quantised. They
 come from a download and are not trusted: a pickle may call any function by name, and here it gets only ours.
@@ -6,11 +6,12 @@ come from a download and are not trusted: a pickle may call any function by name
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,45 @@ def reading(what: object) -> Generator[None]:
         raise ModelError(f"{what} is missing: copy or download it") from None
     except Exception as error:
         raise ModelError(f"{what} cannot be read: {error!r:.200}. Download or make it again") from error
+
+
+@dataclass(frozen=True)
+class Section:
+    """A JSON object, and where it stands, for messages."""
+
+    where: str
+    values: Mapping[str, Any]
+
+    def section(self, key: str) -> Section:
+        """Return the object under `key`; empty if there is none."""
+        return Section(self.where, self.values.get(key) or {})
+
+    def over(self, other: Section) -> Section:
+        """Merge two objects; if both have a key, this object's value counts."""
+        return Section(self.where, {**other.values, **self.values})
+
+    def integer(self, key: str, *, below: int = 2**31) -> int:
+        """Return a count. Raises ModelError unless it is positive and bounded."""
+        value = self.values.get(key)
+        if type(value) is not int or not 0 < value < below:
+            raise self.value_error(key, f"a whole number from 1 to {below - 1}")
+        return value
+
+    def require(self, **values: Any) -> None:
+        """Raise ModelError unless each of these keys has this value or is missing."""
+        for key, value in values.items():
+            if self.values.get(key, value) != value:
+                raise self.value_error(key, f"{value!r}; no other can be exported")
+
+    def value_error(self, key: str, needs: str) -> ModelError:
+        """Return the error for a value that is missing or cannot be used."""
+        return ModelError(f"{self.where}: {key} is {self.values.get(key)!r:.60}, needs {needs}")
+
+
+def read_json(path: Path) -> Section:
+    """Read a JSON object. Raises ModelError."""
+    with reading(path):
+        return Section(f"{path}", {**json.loads(path.read_bytes())})
 
 
 def canonical(name: str) -> str:

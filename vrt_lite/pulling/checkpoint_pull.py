@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from vrt_lite.conversion.checkpoint import INDEX, ONLY_SHARD, STATE, list_shards, read_json
+from vrt_lite.conversion.checkpoint import INDEX, ONLY_SHARD, STATE, list_shards
 from vrt_lite.conversion.convert_folder import PairPlan, begin, describe, plan_pair, write_shard
 from vrt_lite.conversion.families import read_halves
 from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
-from vrt_lite.conversion.weights import reading
+from vrt_lite.conversion.weights import read_json, reading
 from vrt_lite.disk import write_file
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
