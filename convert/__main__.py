@@ -108,8 +108,7 @@ def quantize(source: Path, **options: Any) -> None:
 
     From the one F16, BF16 or F32 language model in DIR makes DIR/NAME-TYPE.gguf with the bytes of
     llama.cpp's own quantiser, and from the one such projector, if --projector-type is given,
-    DIR/mmproj-NAME-TYPE.gguf. Prints sha256, bytes and path of each. The sources stay as they are;
-    `vrt-lite compare --model DIR` takes the largest type from q4_k_m to q8_0 that fits this machine.
+    DIR/mmproj-NAME-TYPE.gguf. Prints sha256, bytes and path of each. The sources stay as they are.
     Where DIR holds several files to start from, give the file itself.
 
     A file that is quantised already is refused: bits lost once are lost again. A row that is not whole

@@ -71,8 +71,18 @@ def test_a_missing_model_says_what_there_is(name: str, says: str) -> None:
 
 def test_a_folder_must_hold_one_of_each(copy: Path) -> None:
     text, projector = paths(copy)
-    projector.unlink()
-    with pytest.raises(ModelError, match=r"one projector .* found none.* with --projector"):
+    shutil.copy(text, copy / "other-Q4_K_M.gguf")
+    shutil.copy(text, copy / "x.imatrix.gguf")
+    with pytest.raises(ModelError, match=r"one text GGUF .* found other-Q4_K_M\.gguf, .*-Q8_0\.gguf\. Give one"):
+        find(copy)
+    assert find(copy / "other-Q4_K_M.gguf").text.name == "other-Q4_K_M.gguf"
+    (copy / "other-Q4_K_M.gguf").unlink()
+    shutil.copy(projector, copy / "mmproj-other-F16.gguf")
+    with pytest.raises(ModelError, match=r"one projector .* with --projector"):
+        find(copy)
+    for path in copy.glob("mmproj*"):
+        path.unlink()
+    with pytest.raises(ModelError, match=r"one projector .*found none.* with --projector"):
         find(copy)
     text.unlink()
     with pytest.raises(ModelError, match=r"one text GGUF .*found none"):

@@ -62,7 +62,7 @@ def test_a_split_model_is_found_by_its_folder_and_by_each_part(made: Path) -> No
     assert list_pair(made) == ([first], [made / JUDGE.projector.name])
     for given in (made, *parts(made)):
         files = find(given)
-        assert (files.text, files.projector.name, files.choice) == (first, JUDGE.projector.name, "")
+        assert (files.text, files.projector.name) == (first, JUDGE.projector.name)
     assert (find(made).name, find(parts(made)[-1]).name, quant_of(first.name)) == ("judge", JUDGE.text.stem, "Q8_0")
 
 
@@ -85,19 +85,6 @@ def test_its_verdict_is_that_of_the_whole_file(made: Path, capfd: pytest.Capture
     assert judgement.model.text.sha256 == hashlib.sha256(digests.encode()).hexdigest()
     assert run(["compare", *map(str, CLIPS), "--prompt", PROMPT, "--model", str(parts(made)[0]), "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["verdict"] == reference.to_json()["verdict"]
-
-
-def test_the_choice_among_types_counts_all_parts(folder: Path) -> None:
-    """The split Q8_0 is the larger file, though each of its parts is smaller than the other one."""
-    shutil.copy(JUDGE.text, other := folder / "vrt-tiny-0-Q6_K.gguf")
-    data = other.read_bytes()
-    kind = b"general.file_type" + (4).to_bytes(4, "little")
-    other.write_bytes(data.replace(kind + (7).to_bytes(4, "little"), kind + (18).to_bytes(4, "little")))
-    with other.open("r+b") as file:
-        file.truncate(JUDGE.text.stat().st_size - 1000)
-    files = find(folder)
-    assert set(files.texts) == {other, parts(folder)[0]}
-    assert files.text.name.startswith("vrt-tiny-0-Q8_0-00001-of-")
 
 
 def test_a_tuning_is_that_of_all_parts(folder: Path) -> None:

@@ -116,7 +116,7 @@ def compare(
     finish = _sheet_drawer(sheet) if sheet else None
     silent = quiet or as_json
     with _open_store(store) as kept, contextlib.ExitStack() as stack:
-        opening = functools.partial(judge.open, verbose=verbose > 1, quiet=silent, measures=measures)
+        opening = functools.partial(judge.open, verbose=verbose > 1, measures=measures)
         opened = stack.enter_context(opening(digest=kept and kept.digest))
         observe: Observe = ignore
         if not silent:

@@ -179,7 +179,7 @@ def _estimate_files(
     from vrt_lite.show.estimates import Estimated  # noqa: PLC0415
     from vrt_lite.tuning import choose_projector, plan_engine, plan_shape  # noqa: PLC0415
 
-    files = choose_projector(find(model, projector=projector, memory_bytes=size), describe_machine)
+    files = choose_projector(find(model, projector=projector), describe_machine)
     shape = read_shape(files)
 
     def plan(memory: MachineMemory) -> EnginePlan:
@@ -190,7 +190,7 @@ def _estimate_files(
     planned, refusal = _plan_anyway(plan, memory, settings)
     # What another machine takes is not known here.
     time = predict(files, planned) if tuned and size is None else None
-    return Estimated(files.name, len(shape.layers), planned, refusal, time=time, choice=files.choice)
+    return Estimated(files.name, len(shape.layers), planned, refusal, time=time)
 
 
 def _estimate_option(
@@ -240,8 +240,6 @@ def _print_parts(
     from vrt_lite.show.efforts import show_efforts  # noqa: PLC0415
     from vrt_lite.show.estimates import describe_settings, describe_time, show_parts  # noqa: PLC0415
 
-    if estimated.choice:
-        print_text(estimated.choice, err=True)
     show_parts(estimated, memory)
     print_text(describe_settings(estimated))
     if time := describe_time(estimated):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from vrt_lite.api import Judge
-    from vrt_lite.models import ModelFiles
     from vrt_lite.profile import Profile
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import EffortName, Source
@@ -152,7 +151,6 @@ class ChosenJudge:
         self,
         *,
         verbose: bool = False,
-        quiet: bool = False,
         process: bool | None = None,
         digest: Callable[[Path], str] | None = None,
         **options: Any,
@@ -160,7 +158,7 @@ class ChosenJudge:
         """Open it; `options` are those of `Judge`. `digest` finds files' digests.
 
         With `process` it judges in a process of its own; by default a model that is not bundled does, as its start
-        takes little of the time. Unless `quiet`, prints which file was taken where there was a choice.
+        takes little of the time.
         """
         from vrt_lite.api import Judge  # noqa: PLC0415
         from vrt_lite.disk import file_sha256  # noqa: PLC0415
@@ -178,8 +176,6 @@ class ChosenJudge:
             if self.settings.sources.get("model") not in ("environment", "file"):
                 raise
             raise ModelError(f"{error}. Without --model, {self.model!r} is set. See: vrt-lite config") from error
-        if judge.files and not quiet:
-            print_chosen_file(judge.files)
         return judge
 
     def choose_jobs(self, jobs: int | None) -> int:
@@ -247,8 +243,7 @@ class ChosenRun:
 
     def open_judge(self, store: Store) -> Judge:
         """Open the judge in a process of its own. The store remembers files' digests."""
-        told = {"verbose": self.verbose > 1, "quiet": self.quiet}
-        return self.judge.open(process=True, jobs=self.jobs, digest=store.digest, **told)
+        return self.judge.open(process=True, jobs=self.jobs, digest=store.digest, verbose=self.verbose > 1)
 
     def open_screen(self, *, quiet: bool = False) -> Screen:
         """Open a screen for the progress."""
@@ -327,12 +322,6 @@ def print_effort(effort: EffortName) -> None:
     """Print what a run was judged with, unless it is the model's own."""
     if effort != "full":
         click.echo(f"judged with effort {effort}, not with the model's own pixels, rounds and length of replies")
-
-
-def print_chosen_file(files: ModelFiles) -> None:
-    """Print on stderr which of a folder's text files was taken, if there was a choice."""
-    if files.choice:
-        print_text(files.choice, err=True)
 
 
 def print_text(text: str, *, err: bool = False) -> None:

@@ -12,7 +12,6 @@ import click
 from vrt_lite.cli.options import (
     json_option,
     model_argument,
-    print_chosen_file,
     print_json,
     print_text,
     projector_option,
@@ -58,7 +57,6 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     from vrt_lite.tuning import choose_projector, save_tuning, tuning_path  # noqa: PLC0415
 
     files = find(model, projector=projector)
-    print_chosen_file(files)
     machine = describe_machine()
     if forget:
         path = tuning_path(files, machine)

@@ -6,7 +6,7 @@ What the engine trusts in a file is not checked: a file that ends its process en
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -40,9 +40,8 @@ _BUNDLE = Path(__file__).parents[1] / "bundled"
 class ModelFiles:
     """A judge's files and its profile.
 
-    `text` was chosen from `texts`, the same model in several types, if a folder was given; of a split file it is the
-    first part. `projector` was chosen from `projectors` if none was named. A model without a profile is given
-    VR-Thinker's: `has_profile` is False.
+    `text` is the first part of a split file. `projector` was chosen from `projectors`, one in several types, if none
+    was named. A model without a profile is given VR-Thinker's: `has_profile` is False.
     """
 
     name: str
@@ -50,7 +49,6 @@ class ModelFiles:
     projector: Path
     profile: Profile
     projectors: tuple[Path, ...] = ()
-    texts: tuple[Path, ...] = ()
     has_profile: bool = True
 
     @property
@@ -58,28 +56,16 @@ class ModelFiles:
         """Whether a judgement takes about a second."""
         return gguf_bytes(self.text) < SMALL_MODEL_BYTES
 
-    @property
-    def choice(self) -> str:
-        """A line for the user that names the chosen text file; "" if there was no choice."""
-        if len(self.texts) < 2:
-            return ""
-        count = len(self.texts)
-        return f"Using {self.text} (of {count} in the folder; to use another, give that file in place of the folder)"
-
 
 def bundled_names() -> tuple[str, ...]:
     """Judges that come with the package."""
     return tuple(sorted(folder.name for folder in _BUNDLE.iterdir() if (folder / PROFILE_NAME).is_file()))
 
 
-def find(
-    model: str | Path | None = None, *, projector: Path | None = None, memory_bytes: int | None = None
-) -> ModelFiles:
+def find(model: str | Path | None = None, *, projector: Path | None = None) -> ModelFiles:
     """The files of a judge: a bundled name, a pulled one, a folder, or a text GGUF (with its projector).
 
-    If a folder has several types of one model, the best is taken that fits this machine, or a machine with
-    `memory_bytes` (see `best_quant`). ModelError if files are missing or damaged. A folder that has a pulled model's
-    name is given as ./NAME.
+    ModelError if files are missing or damaged. A folder that has a pulled model's name is given as ./NAME.
     """
     name = str(model or BUNDLED)
     path = Path(name)
@@ -93,32 +79,24 @@ def find(
     if not path.exists():
         raise _not_here(path, given_as_file=projector is not None or path.suffix == ".gguf")
     texts, projectors = list_pair(path if path.is_dir() else path.parent)
-    texts = _one_model(path, texts, "text GGUF") if path.is_dir() else (parts_of(path)[0],)
-    projectors = () if projector else _one_model(path, projectors, "projector (*mmproj*.gguf)")
-    projectors = tuple(sorted(projectors, key=lambda path: projector_rank(path.name)))
-    projector = projector or projectors[0]
+    texts = texts if path.is_dir() else [parts_of(path)[0]]
+    projectors = [] if projector else sorted(projectors, key=lambda path: projector_rank(path.name))
+    # Projectors whose names differ only in the type are one.
+    kinds = {without_quant(path.name): path for path in projectors} if not projector else {"given": projector}
+    for what, found in (("text GGUF", texts), ("projector (*mmproj*.gguf)", list(kinds.values()))):
+        if len(found) != 1:
+            names = ", ".join(path.name for path in found) or "none"
+            option = " with --projector" if what.startswith("projector") else ", not the folder"
+            raise ModelError(f"{path} needs one {what} in its folder; found {names}. Give one file{option}.")
+    text, projector = texts[0], projector or projectors[0]
     if not projector.is_file():
         raise ModelError(f"Projector file {projector} does not exist.")
-    text = texts[0]
-    if len(texts) > 1:
-        from vrt_lite.models.quants import best_text  # noqa: PLC0415 - only where there is a choice
-
-        text = best_text(texts, projector, memory_bytes=memory_bytes)
     header = _check(text, projector)
     own = text.parent / PROFILE_NAME
     profile = load_profile(own) if own.is_file() else _default_for(header)
     profile = replace(profile, cell=CELLS[str(header["general.architecture"])])
     name = path.name if path.is_dir() else whole_name(text.stem)
-    return ModelFiles(name, text, projector, profile, projectors, texts, own.is_file())
-
-
-def _one_model(given: Path, paths: Sequence[Path], what: str) -> tuple[Path, ...]:
-    """Return a folder's files of a kind, which must be one model in several types: their names differ only in these."""
-    if len({without_quant(path.name) for path in paths}) != 1:
-        names = ", ".join(path.name for path in paths) or "none"
-        option = "" if what.startswith("text") else " with --projector"
-        raise ModelError(f"{given} needs one {what} beside it or in it; found {names}. Give the file{option}.")
-    return tuple(paths)
+    return ModelFiles(name, text, projector, profile, tuple(projectors), own.is_file())
 
 
 def gguf_sha256(path: Path, digest: Callable[[Path], str]) -> str:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
-
-from vrt_lite.models.gguf import gguf_bytes, quant_of
 
 CONTEXT_BYTES: Final = 2**30
 """Assumed size of context and compute buffers, where the model's own numbers are not known."""
@@ -43,14 +40,3 @@ def best_quant(candidates: Iterable[TextFile], memory_bytes: int) -> TextFile | 
     good = [file for file in fits if file.quant in _GOOD]
     small = [file for file in fits if file.quant not in _NOT_QUANTISED]
     return max(good or small or fits, key=lambda file: (file.size, file.path), default=None)
-
-
-def best_text(texts: Sequence[Path], projector: Path, *, memory_bytes: int | None) -> Path:
-    """The best of one model's files with its projector, on this machine or one with `memory_bytes`.
-
-    If none fits, the smallest.
-    """
-    candidates = [TextFile(str(path), quant_of(path.name), gguf_bytes(path)) for path in texts]
-    usable = int((total_memory() if memory_bytes is None else memory_bytes) * SHARE_OF_MEMORY)
-    best = best_quant(candidates, usable - projector.stat().st_size)
-    return Path((best or min(candidates, key=lambda file: file.size)).path)

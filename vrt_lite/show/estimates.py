@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Estimated:
     """One quant of a model as it would run: how many layers it has, the plan, and why it does not fit ("" if it does).
 
-    A model that is not here has a `quant`, and `disk` is what a pull takes of the disk. `choice` is a line that names
-    the file that was chosen from a folder. `time` is that of a judgement; None where it is not known.
+    A model that is not here has a `quant`, and `disk` is what a pull takes of the disk. `time` is that
+    of a judgement; None where it is not known.
     """
 
     name: str
@@ -31,12 +31,11 @@ class Estimated:
     quant: str = ""
     disk: DiskUse | None = None
     time: TimeRange | None = None
-    choice: str = ""
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know: the chosen file, what was changed to make it fit, why it does not."""
-        return [note for note in (self.choice, *(w.text for w in self.plan.warnings), self.refusal) if note]
+        """What a user should know: what was changed to make it fit, why it does not."""
+        return [note for note in (*(w.text for w in self.plan.warnings), self.refusal) if note]
 
 
 def show_parts(estimated: Estimated, memory: MachineMemory) -> None:
