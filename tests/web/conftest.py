@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -37,6 +38,20 @@ class Served:
 
     def post(self, path: str, /, **body: Any) -> httpx.Response:
         return self.client.post(path, json=body)
+
+    def connect(self, *lines: str, host: str = "") -> socket.socket:
+        """Open a connection, and send the head of a request: its first line and its headers, if there are any."""
+        address = self.client.base_url
+        connection = socket.create_connection((address.host, address.port), timeout=10)
+        if lines:
+            own = host or f"Host: {address.host}:{address.port}"
+            connection.sendall("\r\n".join([lines[0], own, *lines[1:], "", ""]).encode())
+        return connection
+
+    def place_clip(self) -> tuple[str, str]:
+        """Compare two clips; return the job, and the address at which a page plays the first."""
+        job = self.post("/v1/compare", a=STAR, b=CIRCLE, wait=False).json()["id"]
+        return job, self.client.get(f"/view/jobs/{job}").json()["clips"][0]["address"]
 
     def until(self, job: str, *states: str) -> dict[str, Any]:
         """Wait until a job is in one of these states."""

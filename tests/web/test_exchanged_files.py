@@ -63,7 +63,7 @@ def test_what_was_checked_is_what_is_read(folders: tuple[Path, Path], tmp_path: 
     allowed, outside = folders
     (allowed / "inner").mkdir()
     (allowed / "inner" / "clip.mp4").write_bytes(b"own")
-    clips = ClipStore([allowed], tmp_path / "uploads")
+    clips = ClipStore([allowed], tmp_path)
     with clips.open(allowed / "inner" / "clip.mp4") as opened:
         (allowed / "inner").rename(allowed / "away")
         (allowed / "inner").symlink_to(outside)
@@ -82,7 +82,7 @@ def test_what_was_checked_is_what_is_read(folders: tuple[Path, Path], tmp_path: 
 def test_pictures_exchanged_while_they_are_used_are_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
     allowed, outside = folders
     first, *_ = write_pictures(STAR, allowed / "frames")
-    clips = ClipStore([allowed], tmp_path / "uploads")
+    clips = ClipStore([allowed], tmp_path)
     with pytest.raises(RefusedRequestError), clips.open(allowed / "frames"):
         first.unlink()
         first.symlink_to(outside / "clip.mp4")
@@ -91,8 +91,7 @@ def test_pictures_exchanged_while_they_are_used_are_refused(folders: tuple[Path,
 def test_a_connection_that_asks_for_no_bytes_leaves_no_file_open(served: Served) -> None:
     import psutil
 
-    job = served.post("/v1/compare", a=STAR, b=CIRCLE, wait=False).json()["id"]
-    address = served.client.get(f"/view/jobs/{job}").json()["clips"][0]["address"]
+    job, address = served.place_clip()
     served.until(job, "done")
     process = psutil.Process(served.process.pid)
     asked = [{"range": "bytes=0-0"}, {"range": "bytes=9999999-"}, {"range": "none"}, {}]

@@ -29,51 +29,18 @@ from vrt_lite.web.upload_folder import UploadFolder
 _PLAYED: Final = frozenset((".mp4", ".m4v", ".mov", ".webm"))
 _MOST_COPIES: Final = 200
 """Each takes 1 MB at most."""
-
-
-def is_played(path: Path) -> bool:
-    """Return whether browsers play a clip as it is, by its name."""
-    return path.suffix.lower() in _PLAYED
-
-
-class PlayableCopies:
-    """The copies, in a folder of the server's own. One is made at a time."""
-
-    def __init__(self, folder: Path, decoder: Decoder) -> None:
-        self._folder = folder
-        self._decoder = decoder
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-    def copy(self, clip: Path, opened: Path) -> Path:
-        """Return the copy of a clip, `opened` by `ClipStore.open`; it is made at the first call.
-
-        Raises OSError; VideoError if there can be none.
-        """
-        stamp, _ = stamp_clip(opened)
-        name = hashlib.sha256(f"{clip}\n{stamp}".encode("utf-8", "surrogateescape")).hexdigest()
-        copy = self._folder / f"{name}.mp4"
-        if not copy.is_file():
-            write_file(copy, self._decoder.copy(opened))
-            self._remove_oldest()
-        return copy
-
-    def _remove_oldest(self) -> None:
-        copies = sorted(self._folder.glob("*.mp4"), key=lambda copy: copy.stat().st_mtime)
-        for copy in copies[:-_MOST_COPIES]:
-            copy.unlink(missing_ok=True)
-
-
 _MOST_ADDRESSES = 20_000
 _MOST_LISTED = 2_000
 
 
 class ClipStore:
-    """The clips that this server may use: those in the allowed `folders`, and the `uploads`."""
+    """The clips that this server may use: those in the allowed `folders`, and uploads, which are kept in `home`."""
 
-    def __init__(self, folders: Sequence[Path], uploads: Path) -> None:
+    def __init__(self, folders: Sequence[Path], home: Path) -> None:
         self.folders = tuple(dict.fromkeys(folder.resolve() for folder in folders))
         self.decoder = Decoder()
-        self.uploads = UploadFolder(uploads, self.decoder)
+        self.uploads = UploadFolder(home / "uploads", self.decoder)
+        self._copies = home / "copies"
         self._roots = (*self.folders, self.uploads.path.resolve())
         self._lock = Lock()
         self._addresses: OrderedDict[str, Path] = OrderedDict()
@@ -116,6 +83,23 @@ class ClipStore:
             yield Path(f"/proc/{os.getpid()}/fd/{file}")
         finally:
             os.close(file)
+
+    def copy(self, path: Path) -> Path:
+        """Return a small copy of a clip that every browser plays; it is made at the first call. Raises as `open` does.
+
+        OSError if it cannot be kept; VideoError if there can be none.
+        """
+        with self.open(path) as opened:
+            stamp, _ = stamp_clip(opened)
+            name = hashlib.sha256(f"{path}\n{stamp}".encode("utf-8", "surrogateescape")).hexdigest()
+            copy = self._copies / f"{name}.mp4"
+            if not copy.is_file():
+                self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_file(copy, self.decoder.copy(opened))
+                kept = sorted(self._copies.glob("*.mp4"), key=lambda copy: copy.stat().st_mtime)
+                for old in kept[:-_MOST_COPIES]:
+                    old.unlink(missing_ok=True)
+        return copy
 
     def find_all(self, clip: str) -> list[Path]:
         """Find the clips that a path names: a folder stands for those in it that may be used. Raises as `find` does."""
@@ -188,7 +172,7 @@ class ClipStore:
             self._addresses.move_to_end(name)
             while len(self._addresses) > _MOST_ADDRESSES:
                 self._addresses.popitem(last=False)
-        return f"/clips/{name}" if is_played(path) else f"/clips/{name}.mp4"
+        return f"/clips/{name}" if path.suffix.lower() in _PLAYED else f"/clips/{name}.mp4"
 
     def find_address(self, name: str) -> Path:
         """Find the file of an address. RefusedRequestError if there is none, or it may not be played any more."""

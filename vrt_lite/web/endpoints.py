@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from vrt_lite import __version__
 from vrt_lite.web.request_bodies import read_body
+from vrt_lite.web.served_job import ToldJob
 from vrt_lite.web.server_state import Lane, ServerState
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -72,9 +73,12 @@ class Endpoint:
     def __call__(self, function: _Function) -> _Function:
         """Serve by this function."""
         self.function = function
-        self.parameters = inspect.signature(function, eval_str=True).parameters
+        signature = inspect.signature(function, eval_str=True)
+        self.parameters = signature.parameters
         if "body" in self.parameters:
             self.body = self.parameters["body"].annotation
+        if signature.return_annotation is ToldJob:
+            self.answer = ToldJob
         ENDPOINTS.append(self)
         return function
 

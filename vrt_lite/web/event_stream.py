@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
@@ -27,18 +28,15 @@ class EventStream(StreamingResponse):
     @staticmethod
     async def _write(job: ServedJob, after: int, give_up: Callable[[], object]) -> AsyncIterator[str]:
         try:
-            with _listening(job) as changed:
-                while True:
-                    changed.clear()
-                    ended = job.ended  # before the events are read: the last one is among them
-                    for event in job.events_after(after):
-                        after = event.number
-                        yield _format_event(after, event.kind, event.data)
-                    if ended:
-                        yield _format_event(after, "end", job.describe())
-                        return
-                    if not await _wait(changed, _HEARTBEAT_SECONDS):
-                        yield ": still there\n\n"
+            async for ended in _follow(job, _HEARTBEAT_SECONDS):
+                events = job.events_after(after)
+                for event in events:
+                    after = event.number
+                    yield _format_event(after, event.kind, event.data)
+                if ended:
+                    yield _format_event(after, "end", msgspec.to_builtins(job.describe()))
+                elif not events:
+                    yield ": still there\n\n"
         finally:
             if not job.ended:
                 give_up()
@@ -46,25 +44,14 @@ class EventStream(StreamingResponse):
 
 async def wait_for_end(job: ServedJob, request: Request) -> bool:
     """Wait until a job has ended. Returns False if the client has gone away before."""
-    with _listening(job) as changed:
-        while not job.ended:
-            changed.clear()
-            if not job.ended:
-                await _wait(changed, _LOOK_SECONDS)
-            if await request.is_disconnected():
-                return job.ended
+    async for _ in _follow(job, _LOOK_SECONDS):
+        if await request.is_disconnected():
+            return job.ended
     return True
 
 
-async def _wait(changed: asyncio.Event, seconds: float) -> bool:
-    with contextlib.suppress(TimeoutError):
-        return await asyncio.wait_for(changed.wait(), seconds)
-    return False
-
-
-@contextlib.contextmanager
-def _listening(job: ServedJob) -> Generator[asyncio.Event]:
-    """Yield an event of this loop that is set after every event of a job."""
+async def _follow(job: ServedJob, seconds: float) -> AsyncIterator[bool]:
+    """Yield at once, and after events of a job or so many seconds without one, whether it had ended by then."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:
@@ -73,7 +60,13 @@ def _listening(job: ServedJob) -> Generator[asyncio.Event]:
 
     end = job.listen(wake)
     try:
-        yield changed
+        ended = False
+        while not ended:
+            changed.clear()
+            ended = job.ended  # before its events are read: the last one is among them
+            yield ended
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), 0 if ended else seconds)
     finally:
         end()
 

@@ -24,7 +24,7 @@ from vrt_lite.errors import UsageError
 from vrt_lite.runs.database import Owner, is_alive, new_owner
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import MOST_BODY_BYTES, read_body
-from vrt_lite.web.served_job import KINDS, JobState, ServedJob, StoppedError
+from vrt_lite.web.served_job import KINDS, JobState, ServedJob, StoppedError, ToldJob
 
 _BODIES = {kind: body for body, kind in KINDS.items()}
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -174,7 +174,7 @@ class JobQueue:
         with self._changed:
             return sorted(self._jobs.values(), key=lambda job: -job.created)
 
-    def stop(self, job: ServedJob, state: JobState) -> dict[str, Any]:
+    def stop(self, job: ServedJob, state: JobState) -> ToldJob:
         """Cancel a job, or pause it: at once if it waits, else at its next event or after its present judgement.
 
         Returns what it is then.
@@ -188,7 +188,7 @@ class JobQueue:
                 self._put(job, state)
         return job.describe()
 
-    def resume(self, job: ServedJob) -> dict[str, Any]:
+    def resume(self, job: ServedJob) -> ToldJob:
         """Put a paused job in the queue again; return what it is then."""
         with self._changed:
             if job.state == "paused":  # it was counted all the time

@@ -171,26 +171,26 @@ async def list_jobs(state: ServerState) -> dict[str, Any]:
     return {"jobs": [job.summarize() for job in state.queue.jobs()]}
 
 
-@Endpoint("GET", "/v1/jobs/{job}", answer=ToldJob)
-async def show_job(state: ServerState, job: str) -> dict[str, Any]:
+@Endpoint("GET", "/v1/jobs/{job}")
+async def show_job(state: ServerState, job: str) -> ToldJob:
     """Describe a job: its state, and its result once it has ended."""
     return state.queue.find(job).describe()
 
 
-@Endpoint("DELETE", "/v1/jobs/{job}", answer=ToldJob, status=HTTPStatus.ACCEPTED)
-async def cancel_job(state: ServerState, job: str) -> dict[str, Any]:
+@Endpoint("DELETE", "/v1/jobs/{job}", status=HTTPStatus.ACCEPTED)
+async def cancel_job(state: ServerState, job: str) -> ToldJob:
     """Cancel a job. What it has judged is kept."""
     return state.queue.stop(state.queue.find(job), "cancelled")
 
 
-@Endpoint("POST", "/v1/jobs/{job}/pause", answer=ToldJob, status=HTTPStatus.ACCEPTED)
-async def pause_job(state: ServerState, job: str) -> dict[str, Any]:
+@Endpoint("POST", "/v1/jobs/{job}/pause", status=HTTPStatus.ACCEPTED)
+async def pause_job(state: ServerState, job: str) -> ToldJob:
     """Pause a job after its present judgement."""
     return state.queue.stop(state.queue.find(job), "paused")
 
 
-@Endpoint("POST", "/v1/jobs/{job}/resume", answer=ToldJob, status=HTTPStatus.ACCEPTED)
-async def resume_job(state: ServerState, job: str) -> dict[str, Any]:
+@Endpoint("POST", "/v1/jobs/{job}/resume", status=HTTPStatus.ACCEPTED)
+async def resume_job(state: ServerState, job: str) -> ToldJob:
     """Go on with a paused job."""
     return state.queue.resume(state.queue.find(job))
 
@@ -404,12 +404,8 @@ async def play_clip(state: ServerState, clip: str) -> Response:
     if not clip.endswith(".mp4"):
         return await state.do("reading", _OpenedClip, state, clip)
 
-    def make_copy() -> Path:
-        path = state.clip_store.find_address(clip)
-        with state.clip_store.open(path) as opened:
-            return state.copies.copy(path, opened)
-
-    return FileResponse(await state.do("copies", make_copy), media_type="video/mp4", headers=_SANDBOX)
+    copy = await state.do("copies", lambda: state.clip_store.copy(state.clip_store.find_address(clip)))
+    return FileResponse(copy, media_type="video/mp4", headers=_SANDBOX)
 
 
 Endpoint("GET", "/openapi.json")(describe_api)

@@ -107,17 +107,17 @@ class ServedJob:
         """The request as plain data."""
         return msgspec.to_builtins(self.body)
 
-    def describe(self) -> dict[str, Any]:
-        """Return the state as plain data; with the result or the error once it has ended."""
+    def describe(self) -> ToldJob:
+        """Return the state; with the result or the error once it has ended."""
         with self._lock:
             progress = next((event.data for event in self._events if event.kind == "progress"), None)
             about = (self.id, self.kind, self.state, self.created, self.request)
-            return msgspec.structs.asdict(ToldJob(*about, progress, self.result, self.error))
+            return ToldJob(*about, progress, self.result, self.error)
 
-    def summarize(self) -> dict[str, Any]:
-        """Return the state as plain data that is always small: of the request the beginning of its prompt."""
+    def summarize(self) -> ToldJob:
+        """Return the state, which is always small: of the request the beginning of its prompt."""
         prompt = getattr(self.body, "prompt", "")[:_SHORT_PROMPT]
-        return self.describe() | {"request": {"prompt": prompt} if prompt else {}, "result": None}
+        return msgspec.structs.replace(self.describe(), request={"prompt": prompt} if prompt else {}, result=None)
 
     def add(self, kind: str, /, **data: Any) -> None:
         """Add an event, and wake those who follow the job."""

@@ -12,7 +12,7 @@ from anyio import CapacityLimiter, to_thread
 
 from vrt_lite.disk import data_home
 from vrt_lite.runs.store import Store
-from vrt_lite.web.clip_store import ClipStore, PlayableCopies
+from vrt_lite.web.clip_store import ClipStore
 from vrt_lite.web.job_context import JobContext, JudgeChoice
 from vrt_lite.web.job_queue import JobFiles, JobQueue
 from vrt_lite.web.refusals import RefusedRequestError
@@ -34,8 +34,7 @@ class ServerState:
         self.store = Store(store)
         try:
             home = data_home()
-            self.clip_store = ClipStore(folders, home / "uploads")
-            self.copies = PlayableCopies(home / "copies", self.clip_store.decoder)
+            self.clip_store = ClipStore(folders, home)
             self.body_reader = BodyReader(self.clip_store.uploads)
             self.ballots = VoteBox(self.store)
             self.context = JobContext(self.store, self.clip_store, choice)
