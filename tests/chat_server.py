@@ -28,7 +28,6 @@ class Server:
     """Answers at other paths, as /version."""
     bodies: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
-    peers: set[Any] = field(default_factory=set)
     most_at_once: int = 0
     """The most requests that were under way at once."""
     over: threading.Event = field(default_factory=threading.Event)
@@ -82,7 +81,6 @@ class ChatRequest(BaseHTTPRequestHandler):
         self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.chat_server.bodies.append(self.body)
         self.chat_server.keys.append(self.headers.get("Authorization", ""))
-        self.chat_server.peers.add(self.client_address)
         with self.chat_server.counted():
             self.chat_server.next_act()(self)
 

@@ -114,11 +114,6 @@ def test_an_order_that_fails_is_no_order_that_was_skipped() -> None:
         assert judgement.warning_kinds == ("one_order",)
 
 
-def test_one_order_and_both_orders_are_as_they_were() -> None:
-    assert judged(sure(), settings=Settings())[0].skipped_order is None
-    assert judged(sure(), sure(), settings=Settings(both_orders=True))[1] == 2
-
-
 @pytest.mark.parametrize("settings", [{"both_orders": "maybe"}, {"confidence": 0.5}, {"confidence": 1.0}])
 def test_other_values_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="is not possible; give"):

@@ -98,14 +98,6 @@ def test_many_pairs_are_judged_as_alone_bit_for_bit(name: str, tmp_path: Path, m
         assert at_once == alone
 
 
-def test_one_order_needs_no_second_sequence() -> None:
-    with Judge(settings=Settings(cache=False), measures=False) as judge:
-        judge.compare(EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4")
-        plan = judge.mode.plan()
-        assert plan
-        assert plan.settings.sequences == 1
-
-
 def test_frames_of_both_orders_are_encoded_once_and_the_rounds_are_told_and_traced_in_order(tmp_path: Path) -> None:
     told: list[Event] = []
     trace = tmp_path / "trace.jsonl"
@@ -136,12 +128,6 @@ def _split_rounds(told: list[Event]) -> list[list[Wrote]]:
         elif isinstance(event, Wrote) and parts:
             parts[-1].append(event)
     return parts
-
-
-def test_the_engine_is_not_busy_longer_than_the_judgement_takes() -> None:
-    with Judge(settings=BOTH, measures=False) as judge:
-        t = judge.compare(EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4", prompt="A blue star moves up.").timings
-    assert 0 < t.vision + t.prefill + t.generate + t.other <= t.total
 
 
 def test_seconds_of_orders_at_once_and_in_turn() -> None:
@@ -215,25 +201,6 @@ def test_a_server_gets_both_orders_at_once_if_it_writes_several_replies(owner: s
 
 
 # Ended together
-
-
-@pytest.mark.parametrize("order", [0, 1])
-def test_an_observer_that_raises_ends_both_orders_of_the_engine_and_the_judge_goes_on(order: int) -> None:
-    pair = (EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4")
-
-    def stop(event: Event) -> None:
-        if isinstance(event, Prefill) and event.order == order and event.done:
-            raise KeyboardInterrupt
-
-    with Judge(settings=BOTH, measures=False) as judge:
-        expected, before = judge.compare(*pair, prompt="A blue star moves up."), threading.active_count()
-        with pytest.raises(KeyboardInterrupt):
-            judge.compare(*pair, prompt="A blue star moves down.", observe=stop)
-        assert threading.active_count() == before
-        again = judge.compare(*pair, prompt="A blue star moves up.")
-    assert [o.verdict.preferences["OA"].winner for o in again.orders] == [
-        o.verdict.preferences["OA"].winner for o in expected.orders
-    ]
 
 
 class StopsWriting(Stop):

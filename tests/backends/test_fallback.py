@@ -147,17 +147,11 @@ def tokens_of(replies: Sequence[Reply | OutOfMemoryError]) -> list[object]:
 CHOICES = (replace(SMALL, sequences=3), SMALL)
 
 
-def test_an_allocation_that_fails_at_any_evaluation_changes_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that are in progress go on with the next settings. Every tenth place here, every place in the long form."""
-    check_failures(monkeypatch, step=10)
-
-
-@pytest.mark.nightly
-def test_an_allocation_that_fails_at_each_evaluation_changes_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_failures(monkeypatch, step=1)
-
-
-def check_failures(monkeypatch: pytest.MonkeyPatch, *, step: int) -> None:
+@pytest.mark.parametrize("step", [37, pytest.param(1, marks=pytest.mark.nightly)])
+def test_an_allocation_that_fails_at_any_evaluation_changes_no_reply(
+    step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that are in progress go on with the next settings."""
     with monkeypatch.context() as patch, closing(open_engine(CHOICES)) as engine:
         counting = FailingEvaluation(patch)
         expected = tokens_of(judge_three(engine))

@@ -10,7 +10,6 @@ import json
 import threading
 import time
 import traceback
-import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -45,6 +44,7 @@ from vrt_lite.settings import Remote
 
 HELLO: Conversation = (Message("user", (Text("Hello."),)),)
 NO_FRAMES = Colours(((28, 28), (28, 28)))
+KEY = "sk-very-secret-0123456789"
 ODDS = {"2": (("2", -0.1), ("1", -2.5), ("the", -4.0)), "1": (("1", -0.2), ("0", -2.0))}
 
 
@@ -342,25 +342,13 @@ def test_a_server_that_comes_back_is_found() -> None:
     with serving(says(FINAL)) as server:
         port = int(server.url.rsplit(":")[-1].split("/")[0])
         gone = remote(server, tries=10**6, connect_seconds=30.0, total_seconds=60.0)
-    wanted, over = threading.Event(), threading.Event()
+    with contextlib.ExitStack() as back, open_remote(gone, profile=default_profile()) as backend:
 
-    def watch(event: Event) -> None:
-        if isinstance(event, Waiting):
-            wanted.set()
+        def come_back(event: Event) -> None:
+            if isinstance(event, Waiting) and event.attempt == 2:
+                back.enter_context(serving(says(FINAL), port=port))
 
-    def come_back() -> None:
-        wanted.wait(20)
-        with serving(says(FINAL), port=port):
-            over.wait(20)
-
-    thread = threading.Thread(target=come_back, daemon=True)
-    thread.start()
-    try:
-        with open_remote(gone, profile=default_profile()) as backend:
-            assert backend.reply(HELLO, NO_FRAMES, sampling=Sampling(256), observe=watch).text == FINAL
-    finally:
-        over.set()
-        thread.join()
+        assert backend.reply(HELLO, NO_FRAMES, sampling=Sampling(256), observe=come_back).text == FINAL
 
 
 PATIENT = {"silence_seconds": 600.0, "total_seconds": 600.0}
@@ -412,44 +400,11 @@ def test_a_packed_answer_is_refused_before_it_is_read() -> None:
 
         return act
 
-    stream = b'data: {"choices": [{"delta": {"content": "1"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
     bomb = gzip.compress(b"data: " + bytes(2**27))
     assert len(bomb) < 2**18
-    for data, encoding in (
-        (gzip.compress(stream), "gzip"),
-        (bomb, "gzip"),
-        (gzip.compress(bomb), "gzip, gzip"),
-        (zlib.compress(stream), "deflate"),
-        (stream, "br"),
-        (b"no gzip", "gzip"),
-    ):
+    for data, encoding in ((bomb, "gzip"), (gzip.compress(bomb), "gzip, gzip"), (b"data: 1\n\n", "br")):
         with serving(packed(data, encoding)) as server, pytest.raises(BackendError, match="that was not asked for"):
             reply_of(server)
-
-
-def test_threads_share_a_back_end() -> None:
-    gate = threading.Barrier(4, timeout=10)
-
-    def act(request: Any) -> None:
-        gate.wait()  # All four are under way at once, or none goes on.
-        says(f"{FINAL}{request.body['messages'][0]['content']}")(request)
-
-    with (
-        serving(act) as server,
-        opened(server, silence_seconds=10.0) as backend,
-    ):
-
-        def ask(number: int) -> str:
-            conversation = (Message("user", (Text(f"#{number}"),)),)
-            return backend.reply(conversation, NO_FRAMES, sampling=Sampling(200), observe=ignore).text
-
-        with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(ask, range(12)))
-    assert found == [f"{FINAL}#{number}" for number in range(12)]
-    assert server.most_at_once == 4
-
-
-KEY = "sk-very-secret-0123456789"
 
 
 @pytest.mark.parametrize("name", ["VRT_LITE_API_KEY", "OPENAI_API_KEY"])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -215,24 +212,22 @@ def test_the_key_is_in_nothing_that_is_written(
     assert not any(KEY.encode() in data for data in written)
 
 
-def test_each_command_says_what_it_waits_for_and_gives_up(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command", ["compare", *(pytest.param(n, marks=pytest.mark.nightly) for n in ("rank", "eval"))]
+)
+def test_each_command_says_what_it_waits_for_and_gives_up(
+    command: str, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     with serving(says(FINAL)) as server:
         gone = server.url
     pair = [str(folder / f"{n}.mp4") for n in (0, 1)]
     table = tmp_path / "pairs.csv"
-    copied = [shutil.copy(clip, tmp_path) for clip in pair]
-    table.write_text(f"a,b,prompt,overall\n{Path(copied[0]).name},{Path(copied[1]).name},A fox.,A\n")
-    commands = (["compare", *pair], ["rank", *pair], ["eval", str(table)])
-    begin = [sys.executable, "-m", "vrt_lite"]
-    started = [
-        subprocess.Popen([*begin, *command, "--backend", gone], stderr=subprocess.PIPE, text=True)
-        for command in commands
-    ]
-    for process in started:
-        lines = process.communicate(timeout=120)[1].splitlines()
-        assert process.returncode == BackendError.status
-        assert f"waiting for the server at {gone} (cannot be reached: " in "\n".join(lines[:-1])
-        assert lines[-1].startswith(f"vrt-lite: The back end {gone} cannot be reached: ")
+    table.write_text("a,b,prompt,overall\n" + ",".join((*pair, "A fox.", "A")))
+    asked = [str(table)] if command == "eval" else pair
+    assert run([command, *asked, "--backend", gone]) == BackendError.status
+    lines = capfd.readouterr().err.splitlines()
+    assert f"waiting for the server at {gone} (cannot be reached: " in "\n".join(lines[:-1])
+    assert lines[-1].startswith(f"vrt-lite: The back end {gone} cannot be reached: ")
 
 
 def test_the_command_line_says_what_a_server_needs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
