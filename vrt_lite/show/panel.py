@@ -95,8 +95,15 @@ def _draw_preferences(judgement: Judgement, options: ConsoleOptions, *, is_narro
             cells = [] if is_narrow else [_draw_bar(of.odds, glyphs)]
             cells += [Text(percent(of.odds[choice], digits=0), justify="right") for choice, _ in _ORDER]
         winner = STYLES[of.preference.winner if of.preference else 0]
-        name = Text(safe(of.name, encoding=options.encoding), style, overflow="fold")
+        name = Text(safe(of.name, encoding=options.encoding), style)
         table.add_row(name, Text(chosen, f"{winner} {style}"), *cells)
+    return _fold(table)
+
+
+def _fold(table: Table) -> Table:
+    """Let words that are wider than their column break, where rich would put an ellipsis in any encoding."""
+    for column in table.columns:
+        column.overflow = "fold"
     return table
 
 
@@ -120,7 +127,7 @@ def _draw_measures(judgement: Judgement, glyphs: Glyphs, *, is_narrow: bool) -> 
             values = (Text(value.replace("–", glyphs.rule), justify="right") for value in row.values)
             table.add_row(name, *values, Text(row.words, STYLES[row.better or 0]))
     alike = list_alike(rows)
-    return [*([table] if table.row_count > 1 else []), *([Text(f"Measured alike: {alike}", "dim")] if alike else [])]
+    return [*([_fold(table)] if table.row_count > 1 else []), *([Text(f"Measured alike: {alike}", "dim")] if alike else [])]
 
 
 def _summarize(judgement: Judgement) -> Iterator[str]:
