@@ -25,11 +25,12 @@ from vrt_lite.evaluation.sets import read_set
 from vrt_lite.interfaces import Backend
 from vrt_lite.machine import MOST_SEQUENCES
 from vrt_lite.ranking.entries import read_entries
-from vrt_lite.ranking.ladder import Ladder, rate_group
-from vrt_lite.ranking.rank import Ranking, RankWatcher, rank_clips
+from vrt_lite.ranking.ladder import rate_group
+from vrt_lite.ranking.rank import RankWatcher, rank_clips
 from vrt_lite.ranking.rank_run import Effort, read_groups
 from vrt_lite.records.figures import Figures
 from vrt_lite.records.labelled import Orders
+from vrt_lite.records.ladder import Ladder, Ranking
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.settings import MOST_JOBS, Remote, Settings
 

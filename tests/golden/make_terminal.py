@@ -28,12 +28,12 @@ from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.measures import MEASURES, compare_values
 from vrt_lite.protocol.messages import KEYS, Odds
 from vrt_lite.protocol.verdict import SkippedOrder
-from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
-from vrt_lite.ranking.ladder import Ladder, rate_group
-from vrt_lite.ranking.participants import ExcludedClip
+from vrt_lite.ranking.clip_groups import ClipGroup
+from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.records.figures import Figures
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.labelled import EvalCase
+from vrt_lite.records.ladder import ExcludedClip, Ladder, RankedClip
 from vrt_lite.records.pairs import Result
 from vrt_lite.show import show_verdict
 from vrt_lite.show.evaluation_sections import show_figures

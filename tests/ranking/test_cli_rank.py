@@ -20,8 +20,9 @@ from terminals import Terminal
 from examples.ladder import PROMPT, write_ladder
 from vrt_lite.cli import run
 from vrt_lite.ranking.entries import Group
-from vrt_lite.ranking.rank import Ranking, rank_clips
+from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort
+from vrt_lite.records.ladder import Ranking
 from vrt_lite.runs.store import Store
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.show.progress import Screen
@@ -116,7 +117,7 @@ def test_json_says_it_all(capfd: pytest.CaptureFixture[str], clips: Path) -> Non
         "vrt-lite: 1 clip(s) cannot be used and are left out, as listed; all others are ranked."
     ]
     assert [place["name"] for place in ladder["standings"]] == ["a.mp4", "b.mp4"]
-    assert set(ladder["standings"][0]["dimensions"]) == {"TA", "VQ", "MQ"}
+    assert set(ladder["standings"][0]["ratings"]) == {"TA", "VQ", "MQ", "OA"}
     assert [out["path"] for out in told["left_out"]] == [str(clips / "c.mp4")]
     assert told["winners"] == [{"group": "", "clips": [str(clips / "a.mp4")]}]
     assert ladder["judgements"] == 1

@@ -19,7 +19,8 @@ from vrt_lite import judge_worker
 from vrt_lite.api import Judge
 from vrt_lite.errors import ModelError, ShortageError, WorkerEndedError
 from vrt_lite.ranking.entries import read_entries
-from vrt_lite.ranking.rank import Ranking, rank_clips
+from vrt_lite.ranking.rank import rank_clips
+from vrt_lite.records.ladder import Ranking
 from vrt_lite.runs.store import Store
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -35,7 +35,7 @@ def stored(folder: Path) -> dict[tuple[str, str], Result]:
         found: dict[tuple[str, str], Result] = {}
         for run in store.runs():
             about: Any = run.about
-            names = {clip["sha256"]: clip["name"] for clip in about.get("clips", [])}
+            names = {clip["sha256"]: clip["name"] for group in about["groups"] for clip in group["clips"]}
             results = list(store.run(run.name).results())
             found |= {(names[result.first], names[result.second]): result for result in results}
             assert len({result.key for result in results}) == len(results)

@@ -20,8 +20,9 @@ from vrt_lite.errors import OutOfMemoryError, UsageError, VideoError
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
 from vrt_lite.protocol.messages import KEYS, Conversation, Reply
 from vrt_lite.ranking.entries import Group
-from vrt_lite.ranking.rank import Ranking, rank_clips
+from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort
+from vrt_lite.records.ladder import Ranking
 from vrt_lite.records.pairs import Question
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import Run, Store
@@ -171,8 +172,9 @@ def test_figures_are_one_wherever_they_are_told(mixed: Run, tmp_path: Path, capf
     [ladder] = shown["ladders"]
     assert ladder["orders"] == {
         "pairs": pairs,
-        "differ": {"TA": None} | {key: differ[key] for key in KEYS if key != "TA"},
-        "undecided": {"TA": None} | {key: undecided[key] for key in KEYS if key != "TA"},
+        "judged": {key: pairs for key in KEYS if key != "TA"},
+        "differ": {key: differ[key] for key in KEYS if key != "TA"},
+        "undecided": {key: undecided[key] for key in KEYS if key != "TA"},
     }
     assert (shown["failures"], ladder["failures"], shown["judgements"]) == (failed, failed, len(rows))
     assert sum(standing["undecided"] for standing in ladder["standings"]) == 2 * undecided["OA"]
@@ -192,5 +194,5 @@ def test_figures_are_one_wherever_they_are_told(mixed: Run, tmp_path: Path, capf
     assert sum("orders disagree" in row[-1] for row in page.index) == differ["OA"]
     plain = re.sub(" +", " ", text)
     for standing in ladder["standings"]:
-        rated, low, high = (f"{standing['overall'][name]:+.2f}" for name in ("strength", "low", "high"))
+        rated, low, high = (f"{standing['ratings']['OA'][name]:+.2f}" for name in ("strength", "low", "high"))
         assert f" {standing['name']} {rated} {low} {high} " in plain

@@ -14,12 +14,13 @@ from judgements import verdict_of
 from tournaments import difference, round_robin, tau
 
 from vrt_lite.protocol.messages import KEYS
-from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
+from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.entries import Group
-from vrt_lite.ranking.ladder import Ladder, rate_group
+from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.ranking.ratings import Vote, fit
+from vrt_lite.records.ladder import Ladder, RankedClip
 from vrt_lite.records.pairs import Result
 from vrt_lite.runs.store import Store
 from vrt_lite.show.leaderboard import show_ladders
@@ -60,14 +61,15 @@ def test_a_strong_preference_for_the_first_leaves_the_order_right(tmp_path: Path
     assert in_order(ladder, np.array(greys) / GREY) >= 34
     assert ladder.first.low < STRONG < ladder.first.high
     assert ladder.first.low > 0
-    undecided = [pair for pair in ladder.pairs.values() if pair.preferences["OA"].undecided]
+    undecided = [pair for pair in ladder.pairs if pair.preferences["OA"].undecided]
     assert sum(standing.undecided for standing in ladder.standings) == 2 * len(undecided)
     assert sum(standing.won for standing in ladder.standings) == PAIRS - len(undecided)
     if not both_orders:
         assert not undecided
         return
     # Clips closer than the preference are undecided, and lean to the better one; others are won by it.
-    for (i, j), pair in ladder.pairs.items():
+    for pair in ladder.pairs:
+        i, j = pair.clips
         better = 1 if greys[i] > greys[j] else 2
         gap, own = abs(greys[i] - greys[j]) / GREY, pair.preferences["OA"]
         assert (own.winner, own.leans) == ((0, better) if gap < STRONG else (better, None))
@@ -99,7 +101,7 @@ def test_ladders_of_noisy_judges(first: float, noise: float, least: int, *, soft
         table = round_robin(rng, strength, soft=soft, noise=noise, first=first)
         ladder = rate_group(group_of(table))
         right.append(in_order(ladder, strength))
-        differ = {clips for clips, pair in ladder.pairs.items() if pair.disagreements}
+        differ = {pair.clips for pair in ladder.pairs if pair.disagreements}
         tied = [Vote(v.a, v.b, (1.0, 0.0, 0.0)) if {(v.a, v.b), (v.b, v.a)} & differ else v for v in table.values()]
         rated = {standing.clip: standing.ratings["OA"].strength for standing in ladder.standings}
         ordered = tuple(rated[clip] for clip in range(CLIPS))
@@ -144,8 +146,8 @@ def test_only_pairs_with_a_winner_go_round() -> None:
     ladder = rate_group(group_of(opposed))
     assert ladder.cycles == ()
     # The evidence stays: the lean of the third pair is still for clip 2.
-    [(clips, pair)] = [of for of in ladder.pairs.items() if of[1].preferences["OA"].undecided]
-    assert (clips, pair.preferences["OA"].leans) == ((0, 2), 2)
+    [pair] = [pair for pair in ladder.pairs if pair.preferences["OA"].undecided]
+    assert (pair.clips, pair.preferences["OA"].leans) == ((0, 2), 2)
     # A tie beside a winner is the likelier of both, so this goes round.
     softer = {**table, (0, 2): Vote(0, 2, (0.5, 0.2, 0.3))}
     assert rate_group(group_of(softer)).cycles == ((0, 1, 2),)

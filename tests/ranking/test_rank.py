@@ -14,9 +14,10 @@ from reports import Report
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import rate_group
-from vrt_lite.ranking.rank import Ranking, rank_clips
+from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort, read_groups, read_rank_about
 from vrt_lite.ranking.winners import best_clips, copy_winners, file_name
+from vrt_lite.records.ladder import Ranking
 from vrt_lite.runs.store import Store
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.viewer import write_report
@@ -63,8 +64,9 @@ def test_what_a_run_says_of_itself_is_its_ladder(store: Store, tmp_path: Path) -
     run = store.run(ranking.run)
     [stored] = map(rate_group, read_groups(run))
     assert stored == ranking.ladders[0]
-    assert run.about["prompt"] == "Light."
-    assert [clip["name"] for clip in run.about["clips"]] == [f"take {n}.mp4" for n in (1, 2, 3, 4)]
+    [kept] = run.about["groups"]
+    assert kept["prompt"] == "Light."
+    assert [clip["name"] for clip in kept["clips"]] == [f"take {n}.mp4" for n in (1, 2, 3, 4)]
     told = ranking.to_json()
     assert json.loads(json.dumps(told)) == told
     keys = {key for pair in told["ladders"][0]["pairs"] for key in pair["judgements"]}
@@ -108,14 +110,18 @@ def test_one_order_is_half_the_work_and_both_go_on_from_it(store: Store, tmp_pat
 def test_orders_that_disagree_are_undecided_and_are_reported(store: Store, tmp_path: Path) -> None:
     clips = group(write_greys(tmp_path, (100, 104, 200)))
     [ladder] = ranked(store, Brightness(near=10, biased=1), clips).ladders
-    [(numbers, pair)] = [of for of in ladder.pairs.items() if of[1].disagreements]
-    assert (numbers, pair.disagreements) == ((0, 1), ("VQ", "OA"))
+    [pair] = [pair for pair in ladder.pairs if pair.disagreements]
+    assert (pair.clips, pair.disagreements) == ((0, 1), ("VQ", "OA"))
     overall = pair.preferences["OA"]
     assert (overall.winner, overall.odds, overall.leans) == (0, pytest.approx((0.1, 0.45, 0.45)), 0)
     assert (ladder.judged, set(pair.preferences)) == (("VQ", "MQ"), {"VQ", "MQ", "OA"}), "it does not read the prompt"
     told = next(pair for pair in ladder.to_json()["pairs"] if pair["disagreements"])
-    assert (told["winners"]["OA"], told["winners"]["TA"], told["undecided"]) == (0, None, {"VQ": 0, "OA": 0})
-    assert [standing["dimensions"]["TA"] for standing in ladder.to_json()["standings"]] == [None] * 3
+    assert {key: (of["winner"], of["leans"]) for key, of in told["preferences"].items()} == {
+        "VQ": (0, 0),
+        "MQ": (0, None),
+        "OA": (0, 0),
+    }
+    assert all("TA" not in standing["ratings"] for standing in ladder.to_json()["standings"])
     by_name = {ladder.clips[s.clip].name: s for s in ladder.standings}
     one, two = by_name["take 1.mp4"], by_name["take 2.mp4"]
     assert (one.won, one.tied, one.lost, one.undecided) == (0, 0, 1, 1)
@@ -231,7 +237,7 @@ def test_a_clip_without_any_verdict_is_not_ranked(store: Store, tmp_path: Path) 
     backend = Brightness(dark=60)
     [ladder] = ranked(store, backend, clips).ladders
     assert names(ladder) == BEST[:3]
-    assert ladder.unranked == ((2, "No verdict: it is too dark."),)
+    assert [(of.clip, of.reason) for of in ladder.unranked] == [(2, "No verdict: it is too dark.")]
     assert (ladder.judgements, ladder.failures) == (12, 6)
     again = Brightness()
     ranked(store, again, clips)
@@ -305,6 +311,6 @@ def test_a_clip_that_no_judgement_has_shown_has_no_place(store: Store, tmp_path:
     assert [standing.rank for standing in one.standings] == [1, 2]
     shown = {standing.clip for standing in one.standings}
     left = [(clip, "not judged yet") for clip in range(len(GREYS)) if clip not in shown]
-    assert list(one.unranked) == left
+    assert [(of.clip, of.reason) for of in one.unranked] == left
     assert two.standings == ()
     assert len(two.unranked) == len(GREYS)

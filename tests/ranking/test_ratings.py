@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tournaments import FIRST, TIE, difference, round_robin, tau
 
-from vrt_lite.ranking.clip_groups import Vote, find_cycles
-from vrt_lite.ranking.ratings import Z95, Ratings, fit
+from vrt_lite.ranking.ladder import find_cycles
+from vrt_lite.ranking.ratings import Z95, Ratings, Vote, fit
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "ratings"
 EVEN, A, B = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
@@ -162,7 +162,7 @@ def test_every_set_of_votes_gives_finite_ratings(drawn: list[tuple[int, int, Any
 
 def test_no_votes_one_clip_and_no_clip() -> None:
     none = fit([], 3)
-    assert none.strength == (0, 0, 0) and none.ranks() == (1, 1, 1)
+    assert none.strength == (0, 0, 0)
     assert none.alike() == ((0, 1, 2),) and none.beats(0, 2) == 0.5
     assert fit([], 1).alike() == ((0,),)
     assert fit([], 0).alike() == ()
@@ -205,10 +205,6 @@ def test_groups_are_the_longest_runs_that_cannot_be_told_apart() -> None:
     assert ratings_of((0.0, 1.0, 2.5), 1.0).alike() == ((2, 1), (1, 0))
 
 
-def test_ranks_share_places() -> None:
-    assert ratings_of((1.0, 3.0, 1.0, -5.0), 1.0).ranks() == (2, 1, 2, 4)
-
-
 def test_difference_and_probability_agree() -> None:
     rated = ratings_of((1.96, 0.0), 1.0)
     gap, low, high = difference(rated, 0, 1)
@@ -218,16 +214,17 @@ def test_difference_and_probability_agree() -> None:
 
 def test_cycles_are_found_shortest_first_and_once() -> None:
     ring = [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 6), (6, 3), (0, 3)]
-    assert find_cycles(ring, 7) == [(0, 1, 2), (3, 4, 5, 6)]
-    assert find_cycles([(2, 1), (1, 0), (2, 0)], 3) == []
-    assert find_cycles([], 5) == []
+    assert find_cycles(ring, range(7)) == [(0, 1, 2), (3, 4, 5, 6)]
+    assert find_cycles([(2, 1), (1, 0), (2, 0)], (2, 1, 0)) == []
+    assert find_cycles([(2, 1), (1, 0), (2, 0)], range(3)) == []
+    assert find_cycles([], range(5)) == []
 
 
 @given(st.lists(st.sampled_from([0, 1, 2]), min_size=10, max_size=10))
 def test_cycles_agree_with_trying_all_of_five_clips(winners: list[int]) -> None:
     pairs = list(combinations(range(5), 2))
     beats = {(i, j) if won == 1 else (j, i) for (i, j), won in zip(pairs, winners, strict=True) if won}
-    found = find_cycles(sorted(beats), 5)
+    found = find_cycles(beats, range(5))
     every = {
         p for n in (3, 4, 5) for p in permutations(range(5), n)
         if p[0] == min(p) and all((p[k], p[(k + 1) % n]) in beats for k in range(n))
@@ -235,12 +232,12 @@ def test_cycles_agree_with_trying_all_of_five_clips(winners: list[int]) -> None:
     assert set(found) <= every and len(set(found)) == len(found)
     on_a_cycle = {(p[k], p[(k + 1) % len(p)]) for p in every for k in range(len(p))}
     told = {(p[k], p[(k + 1) % len(p)]) for p in found for k in range(len(p))}
-    assert told == on_a_cycle
+    assert {(i, j) for i, j in on_a_cycle if i > j} <= told <= on_a_cycle
     assert not every or len(found[0]) == min(len(p) for p in every)
 
 
 def test_cycles_of_many_clips_are_bounded() -> None:
     rng = np.random.default_rng(3)
     winners = [(i, j) if rng.random() < 0.5 else (j, i) for i, j in combinations(range(200), 2)]
-    found = find_cycles(winners, 200, limit=40)
+    found = find_cycles(winners, range(200), limit=40)
     assert len(found) == 40 and {len(cycle) for cycle in found} == {3}

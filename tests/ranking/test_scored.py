@@ -114,8 +114,8 @@ def test_what_nobody_measured_is_nowhere(tmp_path: Path, clips: Path, scorer: Pa
     plain = ranking.to_json()["ladders"][0]
     assert plain["shown_first"] is None
     for standing in plain["standings"]:
-        assert standing["overall"]["low"] is standing["overall"]["high"] is None
-        assert standing["dimensions"]["MQ"] is None, "not judged"
+        assert standing["ratings"]["OA"]["low"] is standing["ratings"]["OA"]["high"] is None
+        assert "MQ" not in standing["ratings"], "not judged"
         assert standing["together"] == []
         assert standing["better_than_next"] is None
     lines = io.StringIO()
@@ -134,7 +134,7 @@ def test_a_clip_without_a_score_is_named_and_the_others_are_ranked(tmp_path: Pat
     [ladder] = rank_folder(tmp_path / "runs.sqlite", clips, scorer, backend).ladders
     assert sorted(backend.asked) == sorted(GREYS)
     assert names(ladder) == BEST_FIRST[:-1]
-    assert ladder.unranked == ((0, "No verdict: it is too dark."),)
+    assert [(of.clip, of.reason) for of in ladder.unranked] == [(0, "No verdict: it is too dark.")]
 
 
 def test_a_limit_on_pairs_is_refused(tmp_path: Path, clips: Path, scorer: Path) -> None:

@@ -24,11 +24,12 @@ from examples.ladder import PROMPT, write_ladder
 from vrt_lite.api import Judge
 from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import Event
-from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
+from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.folder_watch import BEING_WRITTEN, FolderWatch
-from vrt_lite.ranking.rank import Ranking, RankProgress
+from vrt_lite.ranking.rank import RankProgress
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.ranking.watch import watch_folders
+from vrt_lite.records.ladder import RankedClip, Ranking
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Remote
 from vrt_lite.show.progress import Screen

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from vrt_lite.cli.options import (
     PATH,
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from vrt_lite.cli.report_writing import WantedReport
-    from vrt_lite.ranking.clip_groups import RankedClip
-    from vrt_lite.ranking.rank import Ranking
+    from vrt_lite.records.ladder import RankedClip, Ranking
     from vrt_lite.show.run_views import RankingView
 
 STATUS = """With --watch a new clip is judged when it is whole: a file that is still being written is waited for, and
@@ -129,7 +129,8 @@ def _rank_again(before: Ranking, model: str, top: int, run: ChosenRun) -> Rankin
     groups = [Group(ladder.group, ladder.prompt, tuple(clip.path for clip in clips)) for ladder, clips in best]
     judge = ChosenJudge(model, None, None, run.judge.settings)
     second = replace(run, judge=judge, jobs=judge.choose_jobs(None), name=None)
-    return replace(_judge_and_rank(functools.partial(rank_clips, groups), second, RankingView), before=before)
+    ranking = _judge_and_rank(functools.partial(rank_clips, groups), second, RankingView)
+    return msgspec.structs.replace(ranking, before=before)
 
 
 @contextlib.contextmanager
@@ -227,7 +228,7 @@ def _warn_of_flagged(chosen: Sequence[tuple[str, Sequence[RankedClip]]], *, copi
 def _finish(ranking: Ranking, run: ChosenRun, report: WantedReport | None) -> None:
     """Write the report. Raise an error with its exit status if nothing is ranked, or clips were left out."""
     if not any(ladder.standings for ladder in ranking.ladders):
-        why = next((why for ladder in ranking.ladders for _, why in ladder.unranked), "nothing was judged.")
+        why = next((of.reason for ladder in ranking.ladders for of in ladder.unranked), "nothing was judged.")
         raise NoVerdictError(f"No pair got a verdict, so nothing is ranked: {why}")
     if report:
         from vrt_lite.cli.report_writing import write_run_report  # noqa: PLC0415

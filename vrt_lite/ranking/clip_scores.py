@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.ranking.clip_groups import RankedClip
-from vrt_lite.ranking.ladder import Ladder
+from vrt_lite.records.ladder import Ladder, RankedClip
 from vrt_lite.runs.export import csv_line, make_harmless
 
 
@@ -39,7 +38,7 @@ def list_scores(ladder: Ladder) -> list[ScoredClip]:
     for standing, own in zip(ladder.standings, scores, strict=True):
         percentiles = {name: _find_percentile(raw, [of[name] for of in scores]) for name, raw in own.items()}
         found.append(ScoredClip(ladder.group, ladder.clips[standing.clip], own, percentiles))
-    return found + [ScoredClip(ladder.group, ladder.clips[clip], {}, {}, why) for clip, why in ladder.unranked]
+    return found + [ScoredClip(ladder.group, ladder.clips[of.clip], {}, {}, of.reason) for of in ladder.unranked]
 
 
 def _find_percentile(raw: float, every: Sequence[float]) -> float | None:

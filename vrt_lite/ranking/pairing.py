@@ -16,8 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.ranking.clip_groups import Vote
-from vrt_lite.ranking.ratings import Ratings, fit
+from vrt_lite.ranking.ratings import Ratings, Vote, fit
 
 MOST = 300
 """How many pairs, the most doubtful ones, are examined in full; it limits the time. 24 clips have fewer pairs."""

@@ -8,30 +8,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
-from typing import Any, Protocol
+from itertools import chain, combinations, takewhile
+from typing import Protocol
 
 import msgspec
 
 from vrt_lite.errors import MissingClipError, VideoError, WorkerEndedError
 from vrt_lite.interfaces import Event, TimeRange
+from vrt_lite.measures.flags import Flag
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes, find_members
+from vrt_lite.ranking.clip_groups import ClipGroup, find_members
 from vrt_lite.ranking.entries import Group
-from vrt_lite.ranking.judgements_left import JudgementsLeft
-from vrt_lite.ranking.ladder import Ladder, rate_group
+from vrt_lite.ranking.ladder import collect_votes, rate_group
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
-from vrt_lite.ranking.participants import (
-    ExcludedClip,
-    Participants,
-    drop_flagged,
-    gather_clips,
-    look_at_clips,
-)
-from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, describe_run, identify_run
+from vrt_lite.ranking.participants import GatheredGroup, choose_clips, gather_clips, look_at_clips
+from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, KeptGroup, RankAbout, read_rank_about
 from vrt_lite.ranking.ratings import fit
+from vrt_lite.records.ladder import RankedClip, Ranking
 from vrt_lite.records.pairs import Result
 from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.judging import PairJudge, Task, judge_all
@@ -75,41 +70,6 @@ class RankWatcher(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """The result: a ladder for each group, in the order given, the clips left out, and the run that keeps it.
-
-    `run` is that run's name, `judge` the name of the judge's model, and `scope` says what that sees.
-
-    `found` is the number of judgements that existed before, `unread` of those without a verdict as a clip could not be
-    read, `died` of those at which the engine died. `before` is the ranking by a quicker judge that chose these clips.
-    """
-
-    run: str
-    judge: str
-    ladders: tuple[Ladder, ...]
-    left_out: tuple[ExcludedClip, ...]
-    found: int
-    unread: int = 0
-    died: int = 0
-    scope: str = ""
-    before: Ranking | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {
-            "run": self.run,
-            "judge": self.judge,
-            "scope": self.scope,
-            "ladders": [ladder.to_json() for ladder in self.ladders],
-            "left_out": [msgspec.to_builtins(clip, enc_hook=str) for clip in self.left_out],
-            "found": self.found,
-            "unread": self.unread,
-            "died": self.died,
-            **({"before": self.before.to_json()} if self.before else {}),
-        }
-
-
 def rank_clips(
     groups: Sequence[Group],
     *,
@@ -137,16 +97,10 @@ class RankWork:
     """A ranking that has begun: its run, its clips with the results so far, and how much is to be judged."""
 
     run: Run
-    judge: Identity
-    scope: str
-    participants: Participants
+    about: RankAbout
+    groups: tuple[ClipGroup, ...]
     effort: Effort
     found: int
-
-    @property
-    def left(self) -> JudgementsLeft:
-        """What is left to judge."""
-        return JudgementsLeft(self.participants.groups, self.effort)
 
 
 def begin_ranking(
@@ -159,29 +113,56 @@ def begin_ranking(
     name: str | None = None,
     least_clips: int | None = None,
 ) -> RankWork:
-    """Find the clips of a ranking and all that is known of them. Groups of fewer than `least_clips` are left out."""
+    """Find the clips of a ranking and all that is known of them. Groups of fewer than `least_clips` are left out.
+
+    A run may be resumed by the same judge, with the same prompt for each group. Clips and groups may come and go.
+    """
     effort = (effort or Effort()).for_judge(judge)
-    least = effort.least_clips if least_clips is None else least_clips
-    participants = gather_clips(groups, digest=store.digest)
-    identity = identify_run(participants.groups, judge)
-    run = store.begin(name or _name_run(participants, identity.judge), kind="rank", identity=identity)
-    participants = look_at_clips(participants, run, judge, watcher.observe, least=least)
-    participants = drop_flagged(participants, least=least) if effort.exclude_flagged else participants
-    _update_about(run, describe_run(participants, identity, effort, judge.scope))
-    run.list_only(find_members(participants.groups))
+    least = 2 - effort.pointwise if least_clips is None else least_clips
+    gathered = [gather_clips(group, store.digest) for group in groups]
+    facts = {f"prompt of group {group.name!r}" if group.name else "prompt": group.prompt for group in gathered}
+    identity = Identity(judge.key(), judge.describe(), facts)
+    run = store.begin(name or _name_run(gathered, identity.judge), kind="rank", identity=identity)
+    looks: dict[str, tuple[Flag, ...] | VideoError] = {clip.sha256: clip.flags for clip in read_rank_about(run).clips}
+    unknown = {sha256: path for of in gathered for sha256, path in of.clips.items() if sha256 not in looks}
+    looks |= look_at_clips(unknown, judge, watcher.observe)
+    ranked, left_out = choose_clips(gathered, looks, exclude_flagged=effort.exclude_flagged, least=least)
+    about = RankAbout(
+        groups=tuple(KeptGroup(group.name, group.prompt, _find_absolute(group.clips)) for group in ranked),
+        prompts=tuple(dict.fromkeys(group.prompt for group in ranked)),
+        judge=identity.judge,
+        model=identity.model,
+        scope=judge.scope,
+        options=effort,
+        left_out=left_out,
+    )
+    run.note(about.to_json())
+    run.list_only(find_members(ranked))
     results = list(run.all_results())
-    for group in participants.groups:
+    for group in ranked:
         group.add_stored(results)
-    return RankWork(run, identity, judge.scope, participants, effort, JudgementsLeft(participants.groups, effort).done)
+    return RankWork(run, about, ranked, effort, effort.count(ranked)[0])
 
 
-def judge_missing(work: RankWork, *, store: Store, judge: PairJudge, watcher: RankWatcher, jobs: int) -> None:
-    """Judge what a ranking needs and the store does not have."""
-    groups, left = work.participants.groups, work.left
+def _find_absolute(clips: Sequence[RankedClip]) -> tuple[RankedClip, ...]:
+    return tuple(msgspec.structs.replace(clip, path=clip.path.absolute()) for clip in clips)
+
+
+def judge_missing(
+    work: RankWork,
+    *,
+    store: Store,
+    judge: PairJudge,
+    watcher: RankWatcher,
+    jobs: int,
+    go_on: Callable[[], bool] = lambda: True,
+) -> None:
+    """Judge what a ranking needs and the store does not have, as long as it is to `go_on`."""
+    groups, count = work.groups, lambda: work.effort.count(work.groups)
     tasks = _choose_tasks(groups, work.effort)
     first = next(tasks, None)
-    clock = RunClock(judge.predict(first.first) if first else None, lambda: left.most - left.done, jobs=jobs)
-    watcher.begins(groups, work.found, left.most, clock.predict())
+    clock = RunClock(judge.predict(first.first) if first else None, lambda: count()[1] - count()[0], jobs=jobs)
+    watcher.begins(groups, work.found, count()[1], clock.predict())
 
     def add_result(task: Task, result: Result, now: bool) -> None:
         label: tuple[int, int, int] = task.label
@@ -189,32 +170,28 @@ def judge_missing(work: RankWork, *, store: Store, judge: PairJudge, watcher: Ra
         groups[number].add(i, j, result)
         if now and (judgement := work.run.judgement(result.key)):
             clock.add(judgement)
-        watcher.judged(RankProgress(left.done, left.most, clock.seconds_left(), label, result))
+        watcher.judged(RankProgress(*count(), clock.seconds_left(), label, result))
 
-    every = chain((first,), tasks) if first else tasks
+    every = takewhile(lambda _: go_on(), chain((first,), tasks) if first else tasks)
     judge_all(every, work.run, store=store, judge=judge, jobs=jobs, done=add_result, observe=watcher.observe)
 
 
 def rate_work(work: RankWork) -> Ranking:
-    """Rate the clips by what is judged by now."""
-    groups = work.participants.groups
-    ladders = tuple(_rate_and_list(group, work.run) for group in groups)
-    unread, died = (_count_failures(groups, kinds) for kinds in (_UNREAD, (WorkerEndedError.kind,)))
+    """Rate the clips by what is judged by now. The pairs that follow from clips judged by themselves are listed too."""
+    for group in work.groups:
+        if group.alone and len(group.clips) <= _MOST_LISTED:
+            work.run.list_derived(group.results.values())
+    failures = [result.failure for group in work.groups for result in group.results.values()]
     return Ranking(
-        work.run.name, work.judge.model, ladders, work.participants.left_out, work.found, unread, died, work.scope
+        run=work.run.name,
+        judge=work.about.model,
+        scope=work.about.scope,
+        ladders=tuple(map(rate_group, work.groups)),
+        left_out=work.about.left_out,
+        found=work.found,
+        unread=sum(kind in _UNREAD for kind in failures),
+        died=failures.count(WorkerEndedError.kind),
     )
-
-
-def _rate_and_list(group: ClipGroup, run: Run) -> Ladder:
-    """Rate a group. Lists its pairs too if they follow from clips that were judged by themselves."""
-    if group.alone and len(group.clips) <= _MOST_LISTED:
-        run.list_derived(group.results.values())
-    return rate_group(group)
-
-
-def _count_failures(groups: Sequence[ClipGroup], kinds: Sequence[str]) -> int:
-    """Count the judgements without a verdict for an error of these kinds."""
-    return sum(result.failure in kinds for group in groups for result in group.results.values())
 
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:
@@ -266,13 +243,7 @@ def _next_orders(group: ClipGroup, chosen: set[tuple[int, int]], effort: Effort)
     return [(i, j), (j, i)] if effort.both_orders else [(i, j)]
 
 
-def _name_run(participants: Participants, judge_key: str) -> str:
+def _name_run(gathered: Sequence[GatheredGroup], judge_key: str) -> str:
     """Return a name that is the same for the same clips, prompts and judge, wherever the files are."""
-    facts = sorted([g.prompt, g.name, *sorted(clip.sha256 for clip in g.clips)] for g in participants.groups)
+    facts = sorted([group.prompt, group.name, *sorted(group.clips)] for group in gathered)
     return f"rank-{hashlib.sha256(json.dumps([judge_key, facts]).encode()).hexdigest()[:8]}"
-
-
-def _update_about(run: Run, about: RankAbout) -> None:
-    text = about.to_json()
-    if run.about != json.loads(json.dumps(text)):
-        run.note(text)

@@ -10,17 +10,16 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.folder_watch import POLL_SECONDS, FolderState, FolderWatch
-from vrt_lite.ranking.participants import ExcludedClip
 from vrt_lite.ranking.rank import (
-    Ranking,
     RankProgress,
     RankWatcher,
     RankWork,
@@ -29,6 +28,7 @@ from vrt_lite.ranking.rank import (
     rate_work,
 )
 from vrt_lite.ranking.rank_run import Effort
+from vrt_lite.records.ladder import ExcludedClip, Ranking
 from vrt_lite.runs.judging import PairJudge
 from vrt_lite.runs.store import Store
 
@@ -69,19 +69,14 @@ def watch_folders(
     work = begin()
     found = sum(1 for _ in work.run.all_results())
     with contextlib.suppress(KeyboardInterrupt):
-        while effort.budget is None or work.left.done < effort.budget:
+        while effort.budget is None or effort.count(work.groups)[0] < effort.budget:
             looks.wait()
             work = begin()
-            with contextlib.suppress(_FoldersChangedError):
-                judge_missing(work, store=store, judge=judge, watcher=looks, jobs=jobs)
+            judge_missing(work, store=store, judge=judge, watcher=looks, jobs=jobs, go_on=looks.find_unchanged)
     ranking = rate_work(work)
     waiting = (ExcludedClip(path, "", why, broken=False) for path, why in looks.state.waiting.items())
     ladders = tuple(ladder for ladder in ranking.ladders if len(ladder.clips) > 1)
     return replace(ranking, ladders=ladders, left_out=(*waiting, *ranking.left_out), found=found)
-
-
-class _FoldersChangedError(Exception):
-    """The clips are others than those that are being ranked."""
 
 
 class _Looks:
@@ -97,7 +92,7 @@ class _Looks:
 
     def wait(self) -> None:
         """Wait until clips came, changed or went."""
-        while not self._look():
+        while self.find_unchanged():
             time.sleep(max(self._due - time.monotonic(), 0))
 
     def begins(self, groups: Sequence[ClipGroup], done: int, most: int, predicted: TimeRange | None, /) -> None:
@@ -107,20 +102,18 @@ class _Looks:
         self._watcher.changed(*self._told, self.state.waiting)
 
     def judged(self, progress: RankProgress, /) -> None:
-        """Tell of a judgement. Ends the ranking if the clips have changed."""
+        """Tell of a judgement."""
         self._told = self._told[0], progress.done, progress.most
         self._watcher.judged(progress)
-        if self._look():
-            raise _FoldersChangedError
 
-    def _look(self) -> bool:
-        """Look at the folders, if it is time; return whether the clips that are whole are not those that are ranked."""
+    def find_unchanged(self) -> bool:
+        """Look at the folders, if it is time; return whether the clips that are whole are those that are ranked."""
         if time.monotonic() >= self._due:
             before, self.state = self.state, self._watch.look(self._judge.look_at)
             self._due = time.monotonic() + self._poll_seconds
             if self.state.ready == self._ranked and self.state != before:
                 self._watcher.changed(*self._told, self.state.waiting)
-        return self.state.ready != self._ranked
+        return self.state.ready == self._ranked
 
 
 def _name_run(watch: FolderWatch, prompt: str, judge_key: str) -> str:

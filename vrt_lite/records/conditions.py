@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 
 from vrt_lite.records.pairs import Result
+from vrt_lite.records.plain import to_plain
 
 
 class MadeWith(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Conditions(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
-        return json.loads(json.dumps(msgspec.to_builtins(self)))  # lists, and text that is not UTF-8
+        return to_plain(self)
 
 
 def conditions_of(results: Iterable[Result]) -> Conditions:

@@ -23,6 +23,7 @@ from vrt_lite.measures.measured_preference import MeasuredPreference
 from vrt_lite.protocol.answer_form import ClipScore
 from vrt_lite.protocol.messages import Choice, Key
 from vrt_lite.protocol.verdict import Confidence, SkippedOrder, Verdict
+from vrt_lite.records.plain import to_plain
 from vrt_lite.settings import BothOrders, EffortName, FormName, ServerKind, Source, Wordings
 
 SCHEMA_VERSION: Final = 6
@@ -286,8 +287,7 @@ class Judgement:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that follows the schema, and is read as the same judgement."""
-        plain = json.loads(json.dumps(msgspec.to_builtins(self)))  # msgspec's own JSON has no lone surrogates
-        return {name: value for name, value in plain.items() if value or name not in _ABSENT_IF_EMPTY}
+        return {name: value for name, value in to_plain(self).items() if value or name not in _ABSENT_IF_EMPTY}
 
     @staticmethod
     def from_json(data: object) -> Judgement:

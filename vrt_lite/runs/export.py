@@ -114,10 +114,8 @@ def _describe_results(
 
 def names_of(run: Run) -> dict[str, str]:
     """Return the names that a run gives its clips, by sha256, as far as it lists them."""
-    clips = run.about.get("clips")
-    listed = cast("list[Any]", clips) if isinstance(clips, list) else []
-    known = [cast("dict[str, Any]", clip) for clip in listed if isinstance(clip, dict) and "sha256" in clip]
-    return {str(clip["sha256"]): str(clip.get("name") or clip.get("path") or "") for clip in known}
+    groups: list[dict[str, Any]] = run.about.get("groups") or []
+    return {clip["sha256"]: clip["name"] for group in groups for clip in group["clips"]}
 
 
 def _read_labels(run: Run) -> dict[str, tuple[list[int], dict[str, int]]]:

@@ -207,11 +207,10 @@ class Run:
 
     def note(self, about: Mapping[str, Any]) -> None:
         """Replace what the run is about: plain JSON."""
-        text = json.dumps(about)
-        if json.loads(text) != self.about:
+        if about != self.about:
             with self._write() as connection:
-                connection.execute("UPDATE runs SET about = ? WHERE id = ?", (text, self.number))
-        self.about = json.loads(text)
+                connection.execute("UPDATE runs SET about = ? WHERE id = ?", (json.dumps(about), self.number))
+        self.about = about
 
     def put(self, kind: str, key: str, value: Mapping[str, Any], *, lasting: bool = False) -> None:
         """Keep an item of this run, plain JSON. It replaces an earlier one of that kind and key.

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from vrt_lite.ranking.clip_groups import RankedClip
-    from vrt_lite.ranking.ladder import Ladder, Rated
-    from vrt_lite.ranking.participants import ExcludedClip
-    from vrt_lite.records.pairs import JudgedPair, OrderCounts
+    from vrt_lite.records.ladder import ExcludedClip, Ladder, LadderPair, RankedClip, Rated
+    from vrt_lite.records.pairs import OrderCounts
 
 _CLIP, _SCALE, _GROUP, _FLAGGED = "CLIP", "95 %", "GROUP", "FLAGGED"
 _COUNTED = ("WON", "TIED", "LOST", "UNDECIDED")
@@ -199,11 +197,11 @@ def list_notes(ladder: Ladder, names: Sequence[str] | None = None, *, most: int 
     `names` are the clips' names as they are shown.
     """
     names = names or [clip.name for clip in ladder.clips]
-    pairs = {clips: pair for clips, pair in ladder.pairs.items() if pair.joined}
+    pairs = [pair for pair in ladder.pairs if pair.preferences]
     if ladder.first is None:
         yield f"scored: {ladder.judgements} clips, each by itself; the other order of a pair is its mirror"
     else:
-        yield f"judged: {len(pairs)} of {ladder.possible} pairs, {ladder.judgements} judgement(s)"
+        yield f"judged: {len(pairs)} of {ladder.possible_pairs} pairs, {ladder.judgements} judgement(s)"
     if groups := _list_alike(ladder, names):
         yield from _first_lines([f"cannot be told apart: {', '.join(group)}" for group in groups], most)
     elif len(ladder.standings) > 1 and ladder.first:
@@ -212,13 +210,13 @@ def list_notes(ladder: Ladder, names: Sequence[str] | None = None, *, most: int 
     yield from _first_lines([f"goes round: {cycle}" for cycle in cycles], most)
     if pairs and ladder.first:
         yield _describe_position(ladder.first)
-    if differing := [(pair, (names[i], names[j])) for (i, j), pair in pairs.items() if pair.disagreements]:
+    if differing := [pair for pair in pairs if pair.disagreements]:
         yield _describe_orders(ladder.orders)
-        yield from _first_lines([_describe_disagreement(*of) for of in differing], most)
+        yield from _first_lines([_describe_disagreement(pair, names) for pair in differing], most)
     if ladder.failures:
-        why = next(error for pair in ladder.pairs.values() for error in pair.errors)
+        why = next(error for pair in ladder.pairs for error in pair.errors)
         yield f"warning: {ladder.failures} judgement(s) gave no verdict, for example: {why}"
-    yield from _first_lines([f"not ranked: {names[clip]}: {why}" for clip, why in ladder.unranked], most)
+    yield from _first_lines([f"not ranked: {names[of.clip]}: {of.reason}" for of in ladder.unranked], most)
 
 
 def _list_alike(ladder: Ladder, names: Sequence[str]) -> list[list[str]]:
@@ -249,10 +247,11 @@ def _describe_orders(orders: OrderCounts) -> str:
     return f"orders disagree {overall}, {undecided}; {dimensions}"
 
 
-def _describe_disagreement(pair: JudgedPair, names: tuple[str, str]) -> str:
+def _describe_disagreement(pair: LadderPair, names: Sequence[str]) -> str:
     """Say where the two orders of a pair choose differently, and the overall result."""
-    overall = f"; overall {describe(pair.preferences[OVERALL], names)}" if OVERALL in pair.disagreements else ""
-    return f"orders disagree: {' and '.join(names)} on {', '.join(pair.disagreements)}{overall}"
+    one, two = (names[clip] for clip in pair.clips)
+    overall = f"; overall {describe(pair.preferences[OVERALL], (one, two))}" if OVERALL in pair.disagreements else ""
+    return f"orders disagree: {one} and {two} on {', '.join(pair.disagreements)}{overall}"
 
 
 def _first_lines(lines: Sequence[str], most: int | None) -> Iterator[str]:

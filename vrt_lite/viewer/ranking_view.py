@@ -8,10 +8,10 @@ from typing import Any
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import NOT_JUDGED, describe, odds_of
-from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
-from vrt_lite.ranking.ladder import Ladder, rate_group
+from vrt_lite.ranking.clip_groups import ClipGroup
+from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank_run import read_groups, read_rank_about
-from vrt_lite.records.pairs import JudgedPair
+from vrt_lite.records.ladder import Ladder, LadderPair, RankedClip
 from vrt_lite.show.leaderboard import describe_conclusion, list_columns, list_notes
 from vrt_lite.show.words import DIMENSION_NAMES, list_warnings, name_judge
 from vrt_lite.viewer.run_view import RunView
@@ -26,7 +26,6 @@ def prepare_ranking(view: RunView) -> dict[str, Any]:
     """Prepare everything that the viewer shows of a ranking."""
     rated = read_groups(view.run) or _group_by_prompt(view)
     ladders = [rate_group(group) for group in rated]
-    shown = list(zip(rated, ladders, strict=True))[:_GROUPS]
     title, leader, about = f"{len(ladders)} groups ranked", "", read_rank_about(view.run)
     if len(ladders) == 1:
         [ladder] = ladders
@@ -40,7 +39,7 @@ def prepare_ranking(view: RunView) -> dict[str, Any]:
         "title": title,
         "leader": leader,
         "lines": [_describe_counts(ladders), *([f"Judged by {judge}."] if judge else [])],
-        "groups": [describe_ladder(of[1]) | {"matrix": _make_matrix(view, *of)} for of in shown],
+        "groups": [describe_ladder(of) | {"matrix": _make_matrix(view, of)} for of in ladders[:_GROUPS]],
         "group_count": len(ladders),
         "left_out": [{"path": str(out.path), "reason": out.reason} for out in about.left_out],
         "names": DIMENSION_NAMES,
@@ -81,37 +80,37 @@ def _group_by_prompt(view: RunView) -> tuple[ClipGroup, ...]:
 def _describe_counts(ladders: list[Ladder]) -> str:
     """Say how many clips, pairs and judgements there are."""
     clips = sum(len(ladder.clips) for ladder in ladders)
-    pairs, possible = sum(len(ladder.pairs) for ladder in ladders), sum(ladder.possible for ladder in ladders)
+    pairs, possible = sum(len(ladder.pairs) for ladder in ladders), sum(ladder.possible_pairs for ladder in ladders)
     failed = sum(ladder.failures for ladder in ladders)
     words = f"{clips} clips · {pairs} of {possible} pairs · {sum(ladder.judgements for ladder in ladders)} judgements"
     return f"{words}, {failed} without a verdict" if failed else words
 
 
-def _make_matrix(view: RunView, group: ClipGroup, ladder: Ladder) -> dict[str, Any]:
+def _make_matrix(view: RunView, ladder: Ladder) -> dict[str, Any]:
     """Make the matrix of the best clips: the judged pairs of them, by key."""
     best = [standing.clip for standing in ladder.standings][:_MATRIX_CLIPS]
-    pairs = [(clips, pair) for clips, pair in ladder.pairs.items() if clips[0] in best and clips[1] in best]
+    pairs = [pair for pair in ladder.pairs if set(pair.clips) <= set(best)]
     keys = (OVERALL, *ladder.judged)
-    return {"clips": best, "cells": {key: [_make_cell(view, group, *of, key) for of in pairs] for key in keys}}
+    return {"clips": best, "cells": {key: [_make_cell(view, ladder, pair, key) for pair in pairs] for key in keys}}
 
 
-def _make_cell(view: RunView, group: ClipGroup, clips: tuple[int, int], pair: JudgedPair, key: str) -> dict[str, Any]:
+def _make_cell(view: RunView, ladder: Ladder, pair: LadderPair, key: str) -> dict[str, Any]:
     """Make a cell: how probably the first clip is better, half of a tie's share counted for it, and the pair's number.
 
     `words` are there for what is no win, loss or tie.
     """
-    first, second = (group.clips[clip] for clip in clips)
+    first, second = (ladder.clips[clip] for clip in pair.clips)
     share = winner = None
-    words = NOT_JUDGED if pair.joined else "no verdict"
+    words = NOT_JUDGED if pair.preferences else "no verdict"
     if preference := pair.preferences.get(key):
         tie, one, _ = odds_of(preference.winner, preference.odds)
         share, winner = round(one + tie / 2, 4), preference.winner
         words = describe(preference, (first.name, second.name)) if preference.undecided else ""
     return {
-        "clips": clips,
+        "clips": pair.clips,
         "share": share,
         "winner": winner,
         "words": words,
         "differ": key in pair.disagreements,
-        "pair": view.numbers.get((first.sha256, second.sha256, group.prompt)),
+        "pair": view.numbers.get((first.sha256, second.sha256, ladder.prompt)),
     }

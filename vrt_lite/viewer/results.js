@@ -6,7 +6,7 @@ import { filmOf, pictureOf } from "./pair.js";
 import { makeThumbnail } from "./players.js";
 
 const DIMENSIONS = ["TA", "VQ", "MQ"];
-const ratingOf = (standing, key) => (key === "OA" ? standing.overall : standing.dimensions[key]);
+const ratingOf = (standing, key) => standing.ratings[key];
 const span = ({ strength, low, high }) => [low ?? strength, high ?? strength];
 
 /** How often a clip would win against the next one. */
@@ -100,7 +100,7 @@ function showMatrix({ ladder, matrix }, key, name) {
 /** One panel for each key that any pair was judged in, chosen by radio buttons. */
 function showBoards(group, names, media, id) {
   const { ladder } = group;
-  const keys = ["OA", ...DIMENSIONS.filter((key) => ladder.standings[0]?.dimensions[key])];
+  const keys = ["OA", ...DIMENSIONS.filter((key) => ladder.standings[0]?.ratings[key])];
   const panels = keys.map((key) => {
     const board = [showLadder(group, key, names[key], media), showMatrix(group, key, names[key])];
     return h.div({ "data-key": key, hidden: key !== "OA" }, board);

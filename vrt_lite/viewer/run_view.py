@@ -46,7 +46,7 @@ class RunView:
     @cached_property
     def known(self) -> Mapping[str, str]:
         """Where the run has its clips: a judgement that was found by content names them where they were judged."""
-        return {clip.sha256: clip.path for clip in self._ranked}
+        return {clip.sha256: str(clip.path) for clip in self._ranked}
 
     @cached_property
     def shown(self) -> Mapping[str, ShownClip]:

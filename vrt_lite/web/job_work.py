@@ -11,6 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import msgspec
+
 from vrt_lite.errors import NoVerdictError, VideoError, VrtError
 from vrt_lite.interfaces import (
     Encoding,
@@ -29,11 +31,12 @@ from vrt_lite.protocol.messages import KEYS, OVERALL, FrameRef
 from vrt_lite.protocol.tags import PartReader
 from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.entries import Group
-from vrt_lite.ranking.ladder import Ladder, rate_group
-from vrt_lite.ranking.rank import Ranking, RankProgress, rank_clips
+from vrt_lite.ranking.ladder import rate_group
+from vrt_lite.ranking.rank import RankProgress, rank_clips
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.records.joining import add_warning, warn_of_one_order
 from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.ladder import Ladder, Ranking
 from vrt_lite.records.pairs import Result, join_results
 from vrt_lite.runs.history import begin_daily_run
 from vrt_lite.runs.judging import PairJudge, Task, judge_all
@@ -260,11 +263,11 @@ def _list_rewards(ranking: Ranking, clips: list[tuple[str, Path]], store: Store)
     """
     [ladder] = ranking.ladders
     if not ladder.standings:
-        raise NoVerdictError(next((why for _, why in ladder.unranked), "No pair got a verdict."))
+        raise NoVerdictError(next((of.reason for of in ladder.unranked), "No pair got a verdict."))
     broken = {out.path: out.reason for out in ranking.left_out if out.broken}
-    strengths = {ladder.clips[s.clip].sha256: s.ratings[OVERALL].to_json() for s in ladder.standings}
+    strengths = {ladder.clips[s.clip].sha256: msgspec.structs.asdict(s.ratings[OVERALL]) for s in ladder.standings}
     flags = {clip.sha256: describe_flags(clip.flags) for clip in ladder.clips}
-    reasons = {ladder.clips[clip].sha256: reason for clip, reason in ladder.unranked}
+    reasons = {ladder.clips[of.clip].sha256: of.reason for of in ladder.unranked}
     rewards: list[dict[str, Any]] = []
     for clip, path in clips:
         sha256 = "" if path in broken else store.digest(path)

@@ -151,8 +151,8 @@ def _find_clips(run: Run) -> dict[str, Path]:
 def _runs_with(clips: set[str], store: Store, this: Run) -> Iterator[Run]:
     """Yield the other rankings in which some of these clips take part, and all comparisons."""
     for info in store.runs():
-        listed: Any = info.about.get("clips") or ()
-        takes_part = info.kind == "rank" and any(clip.get("sha256") in clips for clip in listed)
+        groups: Any = info.about.get("groups") or ()
+        takes_part = info.kind == "rank" and any(clip["sha256"] in clips for group in groups for clip in group["clips"])
         if info.name != this.name and (takes_part or info.kind == "compare"):
             yield store.run(info.name)
 
