@@ -13,7 +13,7 @@ import pytest
 from vrt_lite.disk import draft_of, file_sha256, write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.ranking.winners import copy_winners
-from vrt_lite.records.ladder import RankedClip
+from vrt_lite.records.ladders import RankedClip
 from vrt_lite.viewer.page_file import write_page
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no special files in folders")

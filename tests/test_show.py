@@ -32,7 +32,7 @@ from vrt_lite.interfaces import (
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.records.ladder import RankedClip
+from vrt_lite.records.ladders import RankedClip
 from vrt_lite.show import safe, show_verdict, verdict_lines
 from vrt_lite.show.judge_view import JudgeView
 from vrt_lite.show.panel import VerdictPanel

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vrt_lite.protocol.messages import Dimension
     from vrt_lite.records.figures import Figures
     from vrt_lite.records.judgement import Judgement
-    from vrt_lite.records.ladder import Ladder, Ranking
+    from vrt_lite.records.ladders import Ladder, Ranking
     from vrt_lite.records.pairs import Result
     from vrt_lite.run_api import evaluate, rank, read_figures, read_ladders
     from vrt_lite.runs.run import Run
@@ -76,8 +76,8 @@ _HOMES = {
     "Figures": "evaluation.figures",
     "Judge": "api",
     "Judgement": "records.judgement",
-    "Ladder": "records.ladder",
-    "Ranking": "records.ladder",
+    "Ladder": "records.ladders",
+    "Ranking": "records.ladders",
     "Remote": "settings",
     "Result": "records.pairs",
     "Run": "runs.run",

@@ -30,7 +30,7 @@ from vrt_lite.ranking.rank import RankWatcher, rank_clips
 from vrt_lite.ranking.rank_run import Effort, read_groups
 from vrt_lite.records.figures import Figures
 from vrt_lite.records.labelled import Orders
-from vrt_lite.records.ladder import Ladder, Ranking
+from vrt_lite.records.ladders import Ladder, Ranking
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.settings import MOST_JOBS, Remote, Settings
 

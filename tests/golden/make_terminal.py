@@ -33,7 +33,7 @@ from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.records.figures import Figures
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.labelled import EvalCase
-from vrt_lite.records.ladder import ExcludedClip, Ladder, RankedClip
+from vrt_lite.records.ladders import ExcludedClip, Ladder, RankedClip
 from vrt_lite.records.pairs import Result
 from vrt_lite.show import show_verdict
 from vrt_lite.show.evaluation_sections import show_figures

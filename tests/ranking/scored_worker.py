@@ -17,7 +17,7 @@ from vrt_lite.interfaces import FrameStore, Observe, Sampling
 from vrt_lite.protocol.messages import Conversation, Reply
 from vrt_lite.ranking.entries import read_entries
 from vrt_lite.ranking.rank import rank_clips
-from vrt_lite.records.ladder import Ranking
+from vrt_lite.records.ladders import Ranking
 from vrt_lite.runs.store import Store
 from vrt_lite.show.progress import Screen
 from vrt_lite.show.run_views import RankingView

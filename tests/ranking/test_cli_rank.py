@@ -22,7 +22,7 @@ from vrt_lite.cli import run
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort
-from vrt_lite.records.ladder import Ranking
+from vrt_lite.records.ladders import Ranking
 from vrt_lite.runs.store import Store
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.show.progress import Screen

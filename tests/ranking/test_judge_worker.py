@@ -20,7 +20,7 @@ from vrt_lite.api import Judge
 from vrt_lite.errors import ModelError, ShortageError, WorkerEndedError
 from vrt_lite.ranking.entries import read_entries
 from vrt_lite.ranking.rank import rank_clips
-from vrt_lite.records.ladder import Ranking
+from vrt_lite.records.ladders import Ranking
 from vrt_lite.runs.store import Store
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

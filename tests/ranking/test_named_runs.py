@@ -22,7 +22,7 @@ from vrt_lite.protocol.messages import KEYS, Conversation, Reply
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort
-from vrt_lite.records.ladder import Ranking
+from vrt_lite.records.ladders import Ranking
 from vrt_lite.records.pairs import Question
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import Run, Store

@@ -29,7 +29,7 @@ from vrt_lite.evaluation.sets import locate_set, read_set
 from vrt_lite.ranking.entries import read_entries
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.winners import copy_winners
-from vrt_lite.records.ladder import Ranking
+from vrt_lite.records.ladders import Ranking
 from vrt_lite.runs.store import Store
 from vrt_lite.show.progress import Screen
 from vrt_lite.show.run_views import EvaluationView

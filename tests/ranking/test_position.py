@@ -20,7 +20,7 @@ from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.ranking.ratings import Vote, fit
-from vrt_lite.records.ladder import Ladder, RankedClip
+from vrt_lite.records.ladders import Ladder, RankedClip
 from vrt_lite.records.pairs import Result
 from vrt_lite.runs.store import Store
 from vrt_lite.show.leaderboard import show_ladders

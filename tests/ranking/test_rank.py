@@ -17,7 +17,7 @@ from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort, read_groups, read_rank_about
 from vrt_lite.ranking.winners import best_clips, copy_winners, file_name
-from vrt_lite.records.ladder import Ranking
+from vrt_lite.records.ladders import Ranking
 from vrt_lite.runs.store import Store
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.viewer import write_report

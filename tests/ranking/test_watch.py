@@ -29,7 +29,7 @@ from vrt_lite.ranking.folder_watch import BEING_WRITTEN, FolderWatch
 from vrt_lite.ranking.rank import RankProgress
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.ranking.watch import watch_folders
-from vrt_lite.records.ladder import RankedClip, Ranking
+from vrt_lite.records.ladders import RankedClip, Ranking
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Remote
 from vrt_lite.show.progress import Screen

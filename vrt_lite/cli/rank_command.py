@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from vrt_lite.cli.options import (
     PATH,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from vrt_lite.cli.report_writing import WantedReport
-    from vrt_lite.records.ladder import RankedClip, Ranking
+    from vrt_lite.records.ladders import RankedClip, Ranking
     from vrt_lite.show.run_views import RankingView
 
 STATUS = """With --watch a new clip is judged when it is whole: a file that is still being written is waited for, and
@@ -129,8 +128,7 @@ def _rank_again(before: Ranking, model: str, top: int, run: ChosenRun) -> Rankin
     groups = [Group(ladder.group, ladder.prompt, tuple(clip.path for clip in clips)) for ladder, clips in best]
     judge = ChosenJudge(model, None, None, run.judge.settings)
     second = replace(run, judge=judge, jobs=judge.choose_jobs(None), name=None)
-    ranking = _judge_and_rank(functools.partial(rank_clips, groups), second, RankingView)
-    return msgspec.structs.replace(ranking, before=before)
+    return _judge_and_rank(functools.partial(rank_clips, groups), second, RankingView).after(before)
 
 
 @contextlib.contextmanager

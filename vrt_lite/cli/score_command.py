@@ -10,7 +10,7 @@ from vrt_lite.cli.options import ChosenRun, clip_options, print_json, print_text
 from vrt_lite.errors import ClipsError, UsageError
 
 if TYPE_CHECKING:
-    from vrt_lite.records.ladder import Ranking
+    from vrt_lite.records.ladders import Ranking
 
 STATUS = """Exit status: 0 all clips are scored, 2 usage, 3 some clip cannot be used or has no score (the rest is
 listed). 4 model missing, corrupt or mismatched, 5 out of memory, 7 the store cannot be used, 130 interrupted."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from vrt_lite.records.ladder import RankedClip
+from vrt_lite.records.ladders import RankedClip
 from vrt_lite.records.pairs import JudgedPair, Result, derive_result, join_results
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.records.ladder import Ladder, RankedClip
+from vrt_lite.records.ladders import Ladder, RankedClip
 from vrt_lite.runs.export import csv_line, make_harmless
 
 

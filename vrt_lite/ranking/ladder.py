@@ -14,7 +14,7 @@ from vrt_lite.protocol.verdict import MIRROR, odds_of
 from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.ratings import Vote, fit
 from vrt_lite.records.conditions import conditions_of
-from vrt_lite.records.ladder import Ladder, LadderPair, RankedClip, Rated, Standing, UnrankedClip
+from vrt_lite.records.ladders import Ladder, LadderPair, RankedClip, Rated, Standing, UnrankedClip
 from vrt_lite.records.pairs import JudgedPair, count_orders
 
 NOT_JUDGED_YET: Final = "not judged yet"

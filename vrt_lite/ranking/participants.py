@@ -13,7 +13,7 @@ from vrt_lite.interfaces import Observe, Working
 from vrt_lite.measures.flags import Flag, describe_flags, find_flags
 from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.entries import Group
-from vrt_lite.records.ladder import ExcludedClip, RankedClip
+from vrt_lite.records.ladders import ExcludedClip, RankedClip
 from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from vrt_lite.ranking.pairing import is_order_certain, next_judgement
 from vrt_lite.ranking.participants import GatheredGroup, choose_clips, gather_clips, look_at_clips
 from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, KeptGroup, RankAbout, read_rank_about
 from vrt_lite.ranking.ratings import fit
-from vrt_lite.records.ladder import RankedClip, Ranking
+from vrt_lite.records.ladders import RankedClip, Ranking
 from vrt_lite.records.pairs import Result
 from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.judging import PairJudge, Task, judge_all

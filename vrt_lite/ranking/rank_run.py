@@ -10,7 +10,7 @@ import msgspec
 
 from vrt_lite.errors import StoreError, UsageError
 from vrt_lite.ranking.clip_groups import ClipGroup
-from vrt_lite.records.ladder import ExcludedClip, RankedClip
+from vrt_lite.records.ladders import ExcludedClip, RankedClip
 from vrt_lite.records.plain import to_plain
 
 if TYPE_CHECKING:

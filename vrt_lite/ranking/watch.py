@@ -28,7 +28,7 @@ from vrt_lite.ranking.rank import (
     rate_work,
 )
 from vrt_lite.ranking.rank_run import Effort
-from vrt_lite.records.ladder import ExcludedClip, Ranking
+from vrt_lite.records.ladders import ExcludedClip, Ranking
 from vrt_lite.runs.judging import PairJudge
 from vrt_lite.runs.store import Store
 

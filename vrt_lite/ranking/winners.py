@@ -15,7 +15,7 @@ from pathlib import Path
 from vrt_lite.clip_files import files_of, find_pictures, split_rate
 from vrt_lite.disk import draft_of, file_sha256
 from vrt_lite.errors import UsageError, VideoError
-from vrt_lite.records.ladder import Ladder, RankedClip
+from vrt_lite.records.ladders import Ladder, RankedClip
 
 LONGEST_BYTES = 200
 _UNSAFE = re.compile(r'[\\/:*?"<>|]')

@@ -3,6 +3,6 @@
 judgement    what a judge said of two clips, with everything that it depends on
 pairs        what was asked, the light columns of its answer, and both orders of a pair as one
 conditions   what judgements were made with, and whether they can be compared
-ladder       a ranking: the clips of each group in their order
+ladders      a ranking: the clips of each group in their order
 joining      a judgement with its clips exchanged, and those of both orders as one
 """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from vrt_lite.records.ladder import ExcludedClip, Ladder, LadderPair, RankedClip, Rated
+    from vrt_lite.records.ladders import ExcludedClip, Ladder, LadderPair, RankedClip, Rated
     from vrt_lite.records.pairs import OrderCounts
 
 _CLIP, _SCALE, _GROUP, _FLAGGED = "CLIP", "95 %", "GROUP", "FLAGGED"

@@ -11,7 +11,7 @@ from vrt_lite.protocol.verdict import NOT_JUDGED, describe, odds_of
 from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank_run import read_groups, read_rank_about
-from vrt_lite.records.ladder import Ladder, LadderPair, RankedClip
+from vrt_lite.records.ladders import Ladder, LadderPair, RankedClip
 from vrt_lite.show.leaderboard import describe_conclusion, list_columns, list_notes
 from vrt_lite.show.words import DIMENSION_NAMES, list_warnings, name_judge
 from vrt_lite.viewer.run_view import RunView

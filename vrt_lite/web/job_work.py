@@ -36,7 +36,7 @@ from vrt_lite.ranking.rank import RankProgress, rank_clips
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.records.joining import add_warning, warn_of_one_order
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.records.ladder import Ladder, Ranking
+from vrt_lite.records.ladders import Ladder, Ranking
 from vrt_lite.records.pairs import Result, join_results
 from vrt_lite.runs.history import begin_daily_run
 from vrt_lite.runs.judging import PairJudge, Task, judge_all

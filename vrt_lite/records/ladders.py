@@ -165,6 +165,10 @@ class Ranking(msgspec.Struct, frozen=True, omit_defaults=True):
     died: int
     before: Ranking | None = None
 
+    def after(self, before: Ranking) -> Ranking:
+        """Return this ranking as that of the best clips of another one."""
+        return replace(self, before=before)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         return to_plain(self)
