@@ -73,7 +73,7 @@ __all__ = [
 _HOMES = {
     "Dimension": "protocol.messages",
     "Evaluation": "evaluation.evaluate",
-    "Figures": "evaluation.figures",
+    "Figures": "records.figures",
     "Judge": "api",
     "Judgement": "records.judgement",
     "Ladder": "records.ladders",

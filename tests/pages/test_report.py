@@ -173,7 +173,7 @@ def test_a_run_knows_where_its_clips_lie(tmp_path: Path, monkeypatch: pytest.Mon
         for clip, sha256 in zip(clips, (first, second), strict=True)
     ]
     with Store(tmp_path / "runs.sqlite") as store:
-        run = store.begin("some", kind="rank", about={"clips": told})
+        run = store.begin("some", kind="rank", about={"groups": [{"name": "", "prompt": "A fox runs.", "clips": told}]})
         run.add(Question(first, second, "A fox runs.", "j"), judgement)
         write_report(run, tmp_path / "r.html")
     assert Report(tmp_path / "r.html").pictures
