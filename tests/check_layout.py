@@ -101,6 +101,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "pyarrow": {"evaluation"},
     "python_multipart": {"web"},
     "rich": {"show"},
+    "anyio": {"web"},
     "starlette": {"web"},
     "tomlkit": {"cli/profile_command.py", "profile.py", "stored_settings.py"},
     "uvicorn": {"web"},

@@ -21,7 +21,6 @@ from vrt_lite.decoder import Decoder
 from vrt_lite.runs.store import Store
 from vrt_lite.web.upload_folder import MOST_UPLOAD_BYTES, UploadFolder
 
-
 FOREIGN = "evil.example evil.example:80 127.0.0.1.evil.example localhost.evil.example 10.0.0.1 a@127.0.0.1 [::1"
 
 

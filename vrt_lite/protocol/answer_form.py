@@ -309,6 +309,10 @@ def check_form(form: AnswerForm) -> None:
     for name, head in form.head.items():
         if not head.token or not head.std > 0 or not head.tie >= 0:
             raise ValueError(f"answer.head.{name} needs a token, std above 0, and tie from 0.")
+    _check_names(form)
+
+
+def _check_names(form: AnswerForm) -> None:
     if form.overall.sum and (form.form == "pair" or not set(form.overall.sum) <= {*form.score, *form.head}):
         raise ValueError("answer.overall.sum does not name scores of a clip.")
     for name in form.names:

@@ -57,20 +57,18 @@ def pull(
             listed = list_source(source)
         except UnreachableError as error:
             if not kept or kept.damage or given:
-                raise UnreachableError(
-                    f"{source.name} would be fetched from {source.repository}, but {error}"
-                ) from error
+                where = f"{source.name} would be fetched from {source.repository}"
+                raise UnreachableError(f"{where}, but {error}") from error
             progress.say(f"{source.name} is here already; the hub was not asked for a newer one: {error}")
             return kept
         licence = source.licence or listed.licence or "not stated; see the model's page"
-        progress.say(f"licence: {licence}{f' ({source.licence_url})' if source.licence_url else ''}")
+        progress.say(f"licence: {licence}{source.licence_url and f' ({source.licence_url})'}")
         if kept and kept.manifest.revision == listed.commits:
-            if all(is_whole(kept.folder / file.name, file.size, file.sha256) for file in kept.manifest.files):
+            if _is_whole(kept):
                 progress.say(f"{source.name} is here already, sha256 of every file checked")
                 if given:
                     progress.say(f"profile: {profile}")
-                    files = _add_profile(kept.folder, kept.manifest.files, given)
-                    library.write_manifest(kept.folder, replace(kept.manifest, files=files))
+                    _replace_profile(kept, given)
                 return kept
             library.reopen_model(source.name)
         begun = Pull(source, listed, here, memory_bytes, projector_type, progress)
@@ -94,6 +92,15 @@ def pull(
     if (model := library.find_stored(source.name)) is None:
         raise ModelError(f"{source.name} was removed while it arrived. Pull it again.")
     return model
+
+
+def _is_whole(model: StoredModel) -> bool:
+    return all(is_whole(model.folder / file.name, file.size, file.sha256) for file in model.manifest.files)
+
+
+def _replace_profile(kept: StoredModel, text: bytes) -> None:
+    files = _add_profile(kept.folder, kept.manifest.files, text)
+    library.write_manifest(kept.folder, replace(kept.manifest, files=files))
 
 
 def _add_profile(folder: Path, files: Sequence[StoredFile], text: bytes) -> tuple[StoredFile, ...]:

@@ -52,7 +52,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class FigureSection:
     """A part of the page of an evaluation: tables, then lines, then notes."""
 
     title: str
@@ -75,32 +75,34 @@ def show_figures(figures: Figures, *, stream: TextIO, judge: str = "", run: str 
     write_lines((f"{what}: {name}" for what, name in named.items() if name), stream)
 
 
-def list_sections(figures: Figures, *, most: int | None = None) -> list[Section]:
+def list_sections(figures: Figures, *, most: int | None = None) -> list[FigureSection]:
     """List what the figures say; of groups and failures `most` are listed. What there is nothing of is left out."""
     main, orders, failures = name_main(figures), figures.orders, figures.failures
     failed = [[f"{of.name} ({of.order})", of.kind, of.why] for of in failures.first[:most]]
     unnamed = sum(failures.counts.values()) - len(failed)
     sections = (
-        Section("Beside people's labels", _list_accuracy(figures), (), _list_notes(figures)),
-        Section("Beside the published table", *_list_published(figures)),
-        Section("By part", [Table((f"Subset{main}", *_PART), list(_list_parts(figures, most)))]),
-        Section(
+        FigureSection("Beside people's labels", _list_accuracy(figures), (), _list_notes(figures)),
+        FigureSection("Beside the published table", *_list_published(figures)),
+        FigureSection("By part", [Table((f"Subset{main}", *_PART), list(_list_parts(figures, most)))]),
+        FigureSection(
             "What a judgement takes",
             [Table(("A judgement takes", "mean", "median", "95th percentile"), list(_list_costs(figures.cost)))],
             list(_describe_cost(figures.cost)),
         ),
-        Section(
+        FigureSection(
             "Who is shown first",
             [Table((f"Order{main}", *_PART), _list_orders(orders))] if orders else [],
             [*_describe_position(figures), *(_describe_orders(orders) if orders else ())],
         ),
-        Section(
+        FigureSection(
             "What could not be judged",
             [Table(("Failed", "kind", "why"), failed, stacks=True)],
             list(_describe_failures(figures, unnamed)),
         ),
     )
-    told = (Section(of.title, [table for table in of.tables if table.rows], of.lines, of.notes) for of in sections)
+    told = (
+        FigureSection(of.title, [table for table in of.tables if table.rows], of.lines, of.notes) for of in sections
+    )
     return [of for of in told if of.tables or of.lines]
 
 

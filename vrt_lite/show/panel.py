@@ -127,7 +127,10 @@ def _draw_measures(judgement: Judgement, glyphs: Glyphs, *, is_narrow: bool) -> 
             values = (Text(value.replace("–", glyphs.rule), justify="right") for value in row.values)
             table.add_row(name, *values, Text(row.words, STYLES[row.better or 0]))
     alike = list_alike(rows)
-    return [*([_fold(table)] if table.row_count > 1 else []), *([Text(f"Measured alike: {alike}", "dim")] if alike else [])]
+    return [
+        *([_fold(table)] if table.row_count > 1 else []),
+        *([Text(f"Measured alike: {alike}", "dim")] if alike else []),
+    ]
 
 
 def _summarize(judgement: Judgement) -> Iterator[str]:

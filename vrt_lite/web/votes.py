@@ -30,7 +30,7 @@ _MOST_TICKETS = 10_000
 _LETTERS = ("same", "A", "B")
 
 
-class Vote(msgspec.Struct, frozen=True):
+class PersonVote(msgspec.Struct, frozen=True):
     """A vote on a pair, by its clips' sha256. `exchanged`: the left side showed the second clip."""
 
     first: str
@@ -47,7 +47,7 @@ class VoteBox:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = Lock()
-        self._tickets: OrderedDict[str, tuple[str, Vote]] = OrderedDict()
+        self._tickets: OrderedDict[str, tuple[str, PersonVote]] = OrderedDict()
 
     def next_pair(self, run: Run, make_address: Callable[[Path], str]) -> dict[str, Any]:
         """Return the next pair without a vote whose clips can be played, as plain data: where, and its ticket.
@@ -62,7 +62,7 @@ class VoteBox:
             left, right = places.get(pair.first), places.get(pair.second)
             if _key(pair) in voted or not left or not right:
                 continue
-            given = Vote(pair.first, pair.second, pair.prompt, bool(secrets.randbelow(2)))
+            given = PersonVote(pair.first, pair.second, pair.prompt, bool(secrets.randbelow(2)))
             if given.exchanged:
                 left, right = right, left
             ticket = secrets.token_urlsafe(12)
@@ -88,17 +88,17 @@ class VoteBox:
             self._keep_ticket(ticket, given)
             raise
 
-    def _keep_ticket(self, ticket: str, given: tuple[str, Vote]) -> None:
+    def _keep_ticket(self, ticket: str, given: tuple[str, PersonVote]) -> None:
         with self._lock:
             self._tickets[ticket] = given
             if len(self._tickets) > _MOST_TICKETS:
                 self._tickets.popitem(last=False)
 
 
-def read_votes(run: Run) -> list[Vote]:
+def read_votes(run: Run) -> list[PersonVote]:
     """Read the votes of a run, in the order in which they were made."""
     try:
-        return [msgspec.convert(value, Vote) for _, value in run.items(_ITEM)]
+        return [msgspec.convert(value, PersonVote) for _, value in run.items(_ITEM)]
     except msgspec.ValidationError as error:
         raise UsageError(f"A vote in the store cannot be read: {error}.") from error
 
@@ -162,7 +162,7 @@ def _name_judge(run: Run, pair: JudgedPair) -> str:
     return judgement.model.name if judgement else "unknown"
 
 
-def _key(pair: Vote | JudgedPair) -> str:
+def _key(pair: PersonVote | JudgedPair) -> str:
     """Return what a vote is kept by: both clips, in either order, and the prompt."""
     return json.dumps([*sorted((pair.first, pair.second)), pair.prompt])
 
