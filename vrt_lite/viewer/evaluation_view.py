@@ -9,7 +9,7 @@ from vrt_lite.evaluation.cases import read_eval_about
 from vrt_lite.evaluation.evaluate import figures_of
 from vrt_lite.show.evaluation_charts import list_charts
 from vrt_lite.show.evaluation_sections import (
-    Section,
+    FigureSection,
     Table,
     describe_counts,
     describe_rows,
@@ -31,7 +31,7 @@ def prepare_evaluation(view: RunView) -> dict[str, Any]:
     first = next((table for section in sections for table in section.tables), Table((), ()))
     if about.left_out_rows:
         rows = [[row] for row in about.left_out_rows]
-        sections.append(Section("No pair to judge", [Table(("Row of the table, and why",), rows, stacks=True)]))
+        sections.append(FigureSection("No pair to judge", [Table(("Row of the table, and why",), rows, stacks=True)]))
     return {
         "title": f"{heading}: {name or view.run.name}",
         "heading": heading,
