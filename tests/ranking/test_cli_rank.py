@@ -27,7 +27,6 @@ from vrt_lite.runs.store import Store
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.show.progress import Screen
 from vrt_lite.show.run_views import RankingView
-from vrt_lite.show.words import format_time
 
 JUDGE = ("--model", "vrt-tiny-0")  # the ladder's world is its own
 HOSTILE = "\x1b[31m\x1b]0;owned\x07[bold]x[-] \u202egpj\u2066\nnew"
@@ -251,13 +250,3 @@ def test_a_table_ranks_each_group(capfd: pytest.CaptureFixture[str], clips: Path
     assert "two:" not in out
     assert "the only clip of its group that can be used" in out
     assert "gone.mp4" in out
-
-
-def test_spans_are_said_as_a_person_says_them() -> None:
-    assert [format_time(seconds) for seconds in (0.4, 89, 90, 3000, 9000)] == [
-        "0 s",
-        "89 s",
-        "2 min",
-        "50 min",
-        "2.5 h",
-    ]

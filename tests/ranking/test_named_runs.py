@@ -16,7 +16,7 @@ from brightness import Brightness, judge_of, names, unwatched, write_grey, write
 from reports import Report
 
 from vrt_lite.cli import run as vrt_lite
-from vrt_lite.errors import OutOfMemoryError, UsageError, VideoError
+from vrt_lite.errors import OutOfMemoryError, UsageError
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
 from vrt_lite.protocol.messages import KEYS, Conversation, Reply
 from vrt_lite.ranking.entries import Group
@@ -70,16 +70,6 @@ def test_a_call_that_ends_before_its_first_judgement_leaves_no_run(
     assert len(ranked(store, Brightness(), clips, prompt="Dark.").ladders) == 1, "the name is free"
 
 
-def test_a_call_without_usable_clips_leaves_no_run(store: Store, tmp_path: Path) -> None:
-    words = [tmp_path / name for name in ("a.mp4", "b.mp4")]
-    for path in words:
-        path.write_text(f"no video: {path.name}")
-    for clips in (words, [tmp_path / "gone.mp4", *write_greys(tmp_path, (9,))]):
-        with pytest.raises(VideoError):
-            ranked(store, Brightness(), clips)
-    assert store.runs() == []
-
-
 def test_a_command_that_fails_leaves_no_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     clips = [str(path) for path in write_greys(tmp_path, (90, 200))]
     table = tmp_path / "pairs.csv"
@@ -105,13 +95,6 @@ def test_another_prompt_is_refused_and_nothing_is_mixed(store: Store, tmp_path: 
         ranked(store, backend, clips, prompt="Dark.")
     assert len(backend.asked) == 2
     assert {result.prompt for result in store.run("foxes").results()} == {"Light."}
-
-
-def test_default_names_are_short_and_keep_prompts_apart(store: Store, tmp_path: Path) -> None:
-    clips = write_greys(tmp_path, (90, 200))
-    made = {ranked(store, Brightness(), clips, prompt=prompt, name=None).run for prompt in ("One.", "Two.", "One.")}
-    assert len(made) == 2
-    assert all(re.fullmatch(r"rank-[0-9a-f]{8}", name) for name in made)
 
 
 def test_clips_may_come_and_go_under_one_name(store: Store, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort, read_groups, read_rank_about
-from vrt_lite.ranking.winners import best_clips, copy_winners, file_name
+from vrt_lite.ranking.winners import copy_winners, file_name
 from vrt_lite.records.ladders import Ranking
 from vrt_lite.runs.store import Store
 from vrt_lite.show.leaderboard import show_ladders
@@ -85,16 +85,6 @@ def test_the_same_run_whatever_the_order_and_place(store: Store, tmp_path: Path)
     assert len(other.asked) == 12
 
 
-def test_a_clip_more_costs_its_own_pairs_alone(store: Store, tmp_path: Path) -> None:
-    clips = write_greys(tmp_path / "in", GREYS)
-    ranked(store, Brightness(), group(clips))
-    backend = Brightness()
-    more = ranked(store, backend, group([*clips, write_grey(tmp_path / "new.mp4", 120)]))
-    assert names(more.ladders[0]) == ("take 2.mp4", "take 4.mp4", "new.mp4", "take 1.mp4", "take 3.mp4")
-    assert len(backend.asked) == 8
-    assert all(120 in (round(one, -1), round(two, -1)) for one, two in backend.asked)
-
-
 def test_one_order_is_half_the_work_and_both_go_on_from_it(store: Store, tmp_path: Path) -> None:
     clips = group(write_greys(tmp_path, GREYS))
     backend = Brightness()
@@ -151,15 +141,6 @@ def test_judgements_made_with_different_pixels_are_said_to_differ(store: Store, 
     assert said in shown.getvalue().splitlines()
     write_report(store.run("mixed"), tmp_path / "r.html")
     assert said.removeprefix("warning: ") in Report(tmp_path / "r.html").words
-
-
-def test_judgements_made_alike_are_comparable(store: Store, tmp_path: Path) -> None:
-    [ladder] = ranked(store, Brightness(), group(write_greys(tmp_path, GREYS))).ladders
-    assert ladder.conditions.comparable
-    assert [of.judgements for of in ladder.conditions.made_with] == [12]
-    shown = io.StringIO()
-    show_ladders([ladder], (), run="alike", stream=shown)
-    assert "comparable" not in shown.getvalue()
 
 
 def test_the_budget_holds_over_all_groups_and_sessions(store: Store, tmp_path: Path) -> None:
@@ -252,7 +233,7 @@ def test_clips_of_one_name_are_told_by_their_folders(store: Store, tmp_path: Pat
 
 def test_winners_are_copied_and_nothing_is_overwritten(store: Store, tmp_path: Path) -> None:
     [ladder] = ranked(store, Brightness(), group(write_greys(tmp_path / "in", GREYS))).ladders
-    chosen, out = [("", best_clips(ladder, 2))], tmp_path / "out"
+    chosen, out = [("", ladder.ranked[:2])], tmp_path / "out"
     copies = copy_winners(chosen, out)
     assert [path.name for path in copies] == ["01-take 2.mp4", "02-take 4.mp4"]
     assert copies[0].read_bytes() == (tmp_path / "in" / "take 2.mp4").read_bytes()
@@ -271,7 +252,7 @@ def test_winners_are_copied_and_nothing_is_overwritten(store: Store, tmp_path: P
 def test_winners_of_several_groups_have_a_folder_each(store: Store, tmp_path: Path) -> None:
     clips = write_greys(tmp_path / "in", GREYS)
     ranking = ranked(store, Brightness(), group(clips[:2], name="../x"), group(clips[2:], name="y."))
-    chosen = [(ladder.group, best_clips(ladder, 1)) for ladder in ranking.ladders]
+    chosen = [(ladder.group, ladder.ranked[:1]) for ladder in ranking.ladders]
     copies = copy_winners(chosen, tmp_path / "out")
     assert [path.relative_to(tmp_path / "out").as_posix() for path in copies] == [
         "01-_x/01-take 2.mp4",
@@ -283,7 +264,7 @@ def test_a_winner_that_changed_is_not_copied(store: Store, tmp_path: Path) -> No
     [ladder] = ranked(store, Brightness(), group(write_greys(tmp_path / "in", GREYS))).ladders
     write_grey(tmp_path / "in" / "take 2.mp4", 3)
     with pytest.raises(UsageError, match="has changed since it was ranked"):
-        copy_winners([("", best_clips(ladder, 1))], tmp_path / "out")
+        copy_winners([("", ladder.ranked[:1])], tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 

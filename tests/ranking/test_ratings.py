@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from tournaments import FIRST, TIE, difference, round_robin, tau
+from tournaments import FIRST, TIE, difference, round_robin
 
 from vrt_lite.ranking.ladder import find_cycles
 from vrt_lite.ranking.ratings import Z95, Ratings, Vote, fit
@@ -91,17 +91,6 @@ def test_intervals_cover_at_95_percent_and_the_position_bias_is_found(spread: fl
     assert np.mean([r.tie for r in positions]) == pytest.approx(TIE, abs=0.1)
 
 
-def test_intervals_of_single_strengths_cover_too() -> None:
-    rng = np.random.default_rng(8)
-    inside: list[float] = []
-    for _ in range(150):
-        strength = rng.normal(0, 1.5, 8)
-        strength -= strength.mean()
-        rated = fit(list(round_robin(rng, strength).values()), 8)
-        inside += [low <= true <= high for low, true, high in zip(rated.low, strength, rated.high, strict=True)]
-    assert 0.92 <= np.mean(inside) <= 0.985
-
-
 @pytest.mark.parametrize("noise", [0.0, 0.7, 1.0])
 def test_soft_votes_say_more_and_their_intervals_still_cover(noise: float) -> None:
     rng = np.random.default_rng(9)
@@ -129,21 +118,12 @@ def test_votes_of_a_pair_that_go_together_widen_the_intervals() -> None:
     assert error(repeated, 0, 1) > 0.75 * error(rated, 0, 1)
 
 
-def test_the_true_order_is_found() -> None:
-    rng = np.random.default_rng(11)
-    strength = rng.permutation(12) * 3.0
-    orders = [fit(list(round_robin(rng, strength).values()), 12).order() for _ in range(20)]
-    true = tuple(np.argsort(-strength).tolist())
-    assert np.median([order == true for order in orders]) == 1
-    soft = fit(list(round_robin(rng, strength, soft=True, noise=0.5).values()), 12)
-    assert tau(strength, soft.strength) == 1.0
-
-
 clips = st.integers(0, 5)
 odds = st.sampled_from([EVEN, A, B, (0.2, 0.5, 0.3), (0.0, 0.999999, 0.000001), (0.1, 0.1, 0.1)])
 votes_of_six = st.lists(st.tuples(clips, clips, odds).filter(lambda v: v[0] != v[1]), max_size=30)
 
 
+@settings(deadline=None)
 @given(votes_of_six)
 def test_every_set_of_votes_gives_finite_ratings(drawn: list[tuple[int, int, Any]]) -> None:
     votes = [Vote(*each) for each in drawn]
@@ -166,12 +146,6 @@ def test_no_votes_one_clip_and_no_clip() -> None:
     assert none.alike() == ((0, 1, 2),) and none.beats(0, 2) == 0.5
     assert fit([], 1).alike() == ((0,),)
     assert fit([], 0).alike() == ()
-
-
-def test_clips_that_never_met_are_told_nothing_about() -> None:
-    rated = fit([Vote(0, 1, A), Vote(1, 0, B)] * 20 + [Vote(2, 3, A), Vote(3, 2, B)] * 20, 4)
-    assert rated.beats(0, 1) > 0.95 and rated.beats(2, 3) > 0.95
-    assert rated.beats(0, 2) == pytest.approx(0.5, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -205,21 +179,7 @@ def test_groups_are_the_longest_runs_that_cannot_be_told_apart() -> None:
     assert ratings_of((0.0, 1.0, 2.5), 1.0).alike() == ((2, 1), (1, 0))
 
 
-def test_difference_and_probability_agree() -> None:
-    rated = ratings_of((1.96, 0.0), 1.0)
-    gap, low, high = difference(rated, 0, 1)
-    assert (gap, low, high) == pytest.approx((1.96, 0.0, 3.92), abs=1e-4)
-    assert rated.beats(0, 1) == pytest.approx(0.975, abs=1e-4)
-
-
-def test_cycles_are_found_shortest_first_and_once() -> None:
-    ring = [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 6), (6, 3), (0, 3)]
-    assert find_cycles(ring, range(7)) == [(0, 1, 2), (3, 4, 5, 6)]
-    assert find_cycles([(2, 1), (1, 0), (2, 0)], (2, 1, 0)) == []
-    assert find_cycles([(2, 1), (1, 0), (2, 0)], range(3)) == []
-    assert find_cycles([], range(5)) == []
-
-
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([0, 1, 2]), min_size=10, max_size=10))
 def test_cycles_agree_with_trying_all_of_five_clips(winners: list[int]) -> None:
     pairs = list(combinations(range(5), 2))

@@ -230,16 +230,6 @@ def test_a_spent_budget_ends_it(renders: Path, store: Store) -> None:
     assert ranking.ladders[0].judgements == 6
 
 
-@pytest.mark.nightly
-def test_a_certain_order_is_not_judged_further(renders: Path, store: Store) -> None:
-    for level in (30, 90, 150):
-        write_grey(renders / f"grey{level}.mp4", level)
-    timer = threading.Timer(6, _thread.interrupt_main)
-    timer.start()
-    ranking, _ = watched(renders, store, lambda _: False, Effort(confidence=0.6))
-    assert 5 <= ranking.ladders[0].judgements < 20
-
-
 def test_only_folders_are_watched(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--watch needs folders"):
         FolderWatch([str(write_grey(tmp_path / "a.mp4", 60))])

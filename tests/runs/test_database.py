@@ -72,14 +72,6 @@ def test_any_file_name_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
             assert [info.name for info in store.runs()] == ["r"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are Unicode")
-def test_a_name_that_is_not_unicode_will_do(tmp_path: Path) -> None:
-    path = tmp_path / "caf\udce9.sqlite"
-    with Store(path) as store:
-        store.begin("r", kind="rank").add(question(), JUDGED)
-    assert path.is_file()
-
-
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("not a store\n" * 1000)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as replace_in
-from pathlib import Path
-
-from judgements import TWO, call, judgement, sure
-from made import JUDGED, question
+from judgements import judgement, sure
+from made import question
 from msgspec.structs import replace
 
-from vrt_lite.errors import NoVerdictError, VideoError
+from vrt_lite.errors import NoVerdictError
 from vrt_lite.records.conditions import conditions_of
 from vrt_lite.records.pairs import failure_of, join_results, result_of
-from vrt_lite.runs.store import Store
 
 
 def test_each_of_the_four_makes_another_key() -> None:
@@ -27,43 +23,6 @@ def test_no_two_questions_run_together() -> None:
     asked = replace(question(), prompt="a", judge="bc")
     assert asked.key != replace(asked, prompt="ab", judge="c").key
     assert replace(asked, prompt="\udcff").key != replace(asked, prompt="\\udcff").key
-
-
-def test_the_light_columns() -> None:
-    result = result_of(question(), JUDGED)
-    assert dict(result.winners) == {"TA": 0, "VQ": 2, "MQ": 1, "OA": 2}
-    assert result.odds["OA"] == TWO
-    assert list(result.winners) == list(result.odds) == ["TA", "VQ", "MQ", "OA"]
-    assert (result.source, result.rounds, result.calls, result.error) == ("final", 1, 0, "")
-    assert result.seconds == 0.83
-
-
-def test_rounds_calls_and_tokens_are_counted() -> None:
-    judged = judgement([call(1, 49), sure()])
-    [order] = judged.orders
-    tokens = zip(order.rounds, ((100, 10), (150, 20)), strict=True)
-    rounds = tuple(replace_in(r, tokens_in=read, tokens_out=written) for r, (read, written) in tokens)
-    judged = replace_in(judged, orders=(replace_in(order, rounds=rounds),))
-    result = result_of(question(), judged)
-    assert (result.rounds, result.calls, result.tokens) == (2, 1, 280)
-
-
-def test_without_probabilities_there_are_no_odds() -> None:
-    assert set(
-        result_of(question(), judgement([call(1), "<final answer>TA=1,VQ=1,MQ=1,OA=1</final answer>"])).odds.values()
-    ) == {None}
-
-
-def test_one_file_twice_is_a_tie_without_a_round() -> None:
-    result = result_of(question(), judgement())
-    assert (set(result.winners.values()), result.source, result.rounds) == ({0}, "identical", 0)
-
-
-def test_a_failure_has_no_winners() -> None:
-    result = failure_of(question(), NoVerdictError("No verdict."))
-    assert (dict(result.winners), dict(result.odds), result.source, result.error) == ({}, {}, "", "No verdict.")
-    assert result.failure == "no_verdict"
-    assert failure_of(question(), VideoError("a.mp4", "is empty")).failure == "broken_clip"
 
 
 def test_both_orders_judged_at_once_count_alone() -> None:
@@ -81,19 +40,6 @@ def test_both_orders_judged_at_once_count_alone() -> None:
         ("VQ", "MQ", "OA"),
         True,
     )
-
-
-def test_warnings_and_what_was_chosen_for_memory_travel_with_the_result(tmp_path: Path) -> None:
-    judged = judgement([sure()], warnings=("The clips differ.", "Video 1: too dark."))
-    with Store(tmp_path / "runs.sqlite") as store:
-        run = store.begin("r", kind="rank", about={})
-        run.add(question(), judged)
-        [kept] = run.results()
-    assert kept == result_of(question(), judged)
-    assert [warning.text for warning in kept.warnings] == list(judged.warnings)
-    assert [warning.kind for warning in kept.warnings] == list(judged.warning_kinds)
-    assert kept.max_pixels == judged.settings.max_pixels
-    assert kept.tool_max_pixels == judged.settings.tool_max_pixels
 
 
 def test_conditions_count_pixels_and_kinds_of_warnings() -> None:

@@ -79,12 +79,6 @@ def test_a_run_without_a_judgement_is_in_no_list_and_its_name_is_free(store: Sto
     assert (other.kind, other.about, list(other.items("opened"))) == ("eval", {}, [])
 
 
-def test_a_judgement_that_is_found_makes_a_run(store: Store) -> None:
-    used(store, "first")
-    assert store.begin("second", kind="eval").result(question())
-    assert [(info.name, info.judgements) for info in store.runs()] == [("second", 1), ("first", 1)]
-
-
 def test_the_beginning_of_a_name_and_latest_stand_for_a_run(store: Store) -> None:
     used(store, "fox", "foxes", "rank-12ab34cd", "rank-12ffffff")
     named = {"fox": "fox", "foxe": "foxes", "rank-12a": "rank-12ab34cd", "latest": "rank-12ffffff"}
@@ -101,13 +95,6 @@ def test_the_beginning_of_a_name_and_latest_stand_for_a_run(store: Store) -> Non
     assert store.run("latest").name == "fox"
     with pytest.raises(UsageError, match="'latest' stands for the run that was used last"):
         store.begin("latest", kind="rank")
-
-
-def test_many_that_begin_alike_are_listed_in_one_line(store: Store) -> None:
-    used(store, *(f"take {number}" for number in range(8)))
-    with pytest.raises(UsageError) as caught:
-        store.run("t")
-    assert "'take 7', 'take 6', 'take 5', 'take 4', 'take 3' and 3 more. Give more of the name." in str(caught.value)
 
 
 def test_judgements_that_do_not_belong_to_a_run_any_more_are_not_listed(store: Store) -> None:

@@ -53,11 +53,6 @@ def refused(capfd: pytest.CaptureFixture[str], says: str, *arguments: str, statu
     assert says in err
 
 
-def test_without_runs_there_is_an_empty_list(capfd: pytest.CaptureFixture[str]) -> None:
-    assert said(capfd, "runs")[0].split()[0] == "NAME"
-    assert json.loads(said(capfd, "runs", "--json")[0]) == []
-
-
 @pytest.mark.usefixtures("asked")
 def test_runs_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
     with Store() as store:
@@ -204,12 +199,6 @@ def test_a_store_is_not_made_by_looking_for_it(capfd: pytest.CaptureFixture[str]
     for command in (["runs"], ["show", "x"], ["export", "x", "-o", "x.csv"]):
         refused(capfd, "There is no store", *command, "--store", str(tmp_path / "a.sqlite"))
     assert not list(tmp_path.iterdir())
-
-
-def test_what_is_no_store_is_said(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "a.sqlite").write_text("text\n" * 2000)
-    refused(capfd, "is no store of runs", "runs", "--store", str(tmp_path / "a.sqlite"))
-    refused(capfd, "cannot be opened", "runs", "--store", str(tmp_path), status=7)
 
 
 @pytest.mark.usefixtures("asked")

@@ -37,13 +37,6 @@ def run(store: Store) -> Run:
     return store.begin("r", kind="rank", about={"prompt": "A fox runs."})
 
 
-def test_the_users_own_store_is_made_with_its_folder(own_home: Path) -> None:
-    own_home.rmdir()
-    with Store() as store:
-        assert store.path == users_store() == own_home / "runs.sqlite"
-    assert users_store().is_file()
-
-
 def test_what_is_added_is_found_whole(run: Run, store: Store) -> None:
     assert run.result(question()) is None
     kept = run.add(question(), JUDGED)
@@ -53,13 +46,6 @@ def test_what_is_added_is_found_whole(run: Run, store: Store) -> None:
     with again:
         assert again.run("r").result(question()) == kept
         assert again.run("r").judgement(question().key) == JUDGED
-
-
-def test_a_failure_is_kept_with_its_line(run: Run) -> None:
-    kept = run.add_failure(question(), NoVerdictError("No verdict: é \udcff"))
-    assert run.result(question()) == kept
-    assert (kept.error, kept.failure) == ("No verdict: é \\udcff", "no_verdict")
-    assert run.judgement(question().key) is None
 
 
 def test_the_first_writer_wins(run: Run, store: Store) -> None:
@@ -86,16 +72,6 @@ def test_results_come_in_the_order_made_over_many_pages(run: Run) -> None:
     for number in numbers:
         run.add_failure(question(number), NoVerdictError("none"))
     assert [r.first for r in run.results()] == [sha(f"first {n}") for n in numbers]
-
-
-def test_results_may_be_read_while_others_are_added(run: Run) -> None:
-    run.add(question(0), JUDGED)
-    seen = 0
-    for _ in run.results():
-        seen += 1
-        if seen < 300:
-            run.add(question(seen), JUDGED)
-    assert seen == 300
 
 
 def test_runs_are_listed_the_last_used_first(store: Store, run: Run) -> None:
@@ -207,13 +183,6 @@ def dead_process() -> database.Owner:
     while psutil.pid_exists(pid):
         pid += 1
     return database.Owner("t", pid, 0.0)
-
-
-def test_which_process_is_alive() -> None:
-    me = database.new_owner()
-    assert database.is_alive(me)
-    assert not database.is_alive(dead_process())
-    assert not database.is_alive(replace(me, born=me.born - 3600))  # its number was given anew
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process that has ended is gone there")

@@ -132,27 +132,6 @@ def test_if_all_is_found_the_judge_is_asked_nothing(folder: Path, run: Run, stor
     assert judge.asked == []
 
 
-def test_content_counts_not_names(folder: Path, run: Run, store: Store, tmp_path: Path) -> None:
-    copy = shutil.copy(folder / "0.mp4", tmp_path / "copy.mp4")
-    judge = Scripted()
-    tasks = [Task(folder / "0.mp4", folder / "1.mp4", "", "a"), Task(Path(copy), folder / "1.mp4", "", "b")]
-    tasks += [Task(folder / "0.mp4", folder / "1.mp4", "other", "c")]
-    assert told_by(iter(tasks), run, store, judge) == [("a", True, ""), ("b", False, ""), ("c", True, "")]
-
-
-def test_the_next_task_may_depend_on_the_last_result(folder: Path, run: Run, store: Store) -> None:
-    told: list[str] = []
-
-    def choose() -> Iterator[Task]:
-        for number, task in enumerate(pairs(folder)):
-            assert len(told) == number
-            yield task
-
-    judge: Any = Scripted()
-    judge_all(choose(), run, store=store, judge=judge, done=lambda task, _result, _now: told.append(task.label))
-    assert len(told) == PAIRS
-
-
 def test_a_pair_asked_for_twice_at_once_is_judged_once(folder: Path, run: Run, store: Store) -> None:
     judge = Scripted()
     twice = [task for task in list(pairs(folder))[:6] for _ in range(3)]

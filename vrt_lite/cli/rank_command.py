@@ -119,12 +119,11 @@ def _rank_again(before: Ranking, model: str, top: int, run: ChosenRun) -> Rankin
     """Rank the best clips again, by another judge on this machine and in both orders. Prints the first ranking."""
     from vrt_lite.ranking.entries import Group  # noqa: PLC0415
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
-    from vrt_lite.ranking.winners import best_clips  # noqa: PLC0415
     from vrt_lite.show.run_views import RankingView  # noqa: PLC0415
 
     if not run.as_json:
         _show(before, run, top=None, copy_to=None)
-    best = [(ladder, best_clips(ladder, top)) for ladder in before.ladders]
+    best = [(ladder, ladder.ranked[:top]) for ladder in before.ladders]
     groups = [Group(ladder.group, ladder.prompt, tuple(clip.path for clip in clips)) for ladder, clips in best]
     judge = ChosenJudge(model, None, None, run.judge.settings)
     second = replace(run, judge=judge, jobs=judge.choose_jobs(None), name=None)
@@ -187,11 +186,11 @@ def _check_inputs(prompts: Sequence[str], copy_to: Path | None) -> None:
 
 def _show(ranking: Ranking, run: ChosenRun, *, top: int | None, copy_to: Path | None) -> None:
     """Print the ranking and copy the winners."""
-    from vrt_lite.ranking.winners import best_clips, copy_winners  # noqa: PLC0415
+    from vrt_lite.ranking.winners import copy_winners  # noqa: PLC0415
     from vrt_lite.show.leaderboard import show_conclusions, show_ladders, show_winners  # noqa: PLC0415
 
     effort = run.judge.settings.effort
-    chosen = [(ladder.group, best_clips(ladder, top or 1)) for ladder in ranking.ladders if top or copy_to]
+    chosen = [(ladder.group, ladder.ranked[: top or 1]) for ladder in ranking.ladders if top or copy_to]
     if run.as_json:
         named = [{"group": group, "clips": [str(clip.path) for clip in clips]} for group, clips in chosen]
         copies = [str(path) for path in copy_winners(chosen, copy_to)] if copy_to else []

@@ -60,7 +60,7 @@ def _print(ranking: Ranking, *, as_csv: bool, as_json: bool) -> None:
     else:
         names = name_scores(scored)
         rows = [
-            (clip.clip.name, *(f"{clip.scores[n]:.3g} ({clip.percentiles[n] or 0:.0f})" for n in names))
+            (clip.name, *(f"{clip.scores[n].raw:.3g} ({clip.scores[n].percentile or 0:.0f})" for n in names))
             for clip in scored
             if clip.scores
         ]
@@ -69,6 +69,6 @@ def _print(ranking: Ranking, *, as_csv: bool, as_json: bool) -> None:
         print_text(f"left out: {str(out.path)!r} {out.reason}", err=True)
     for clip in scored:
         if clip.error:
-            print_text(f"no score: {clip.clip.name}: {clip.error}", err=True)
+            print_text(f"no score: {clip.name}: {clip.error}", err=True)
     if missing := sum(out.broken for out in ranking.left_out) + sum(bool(clip.error) for clip in scored):
         raise ClipsError(f"{missing} clip(s) have no score, as listed; all others do.")

@@ -3,54 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.records.ladders import Ladder, RankedClip
+from vrt_lite.records.ladders import Ladder
+from vrt_lite.records.plain import to_plain
 from vrt_lite.runs.export import csv_line, make_harmless
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredClip:
-    """A clip's scores by name, and for each the percentile: the per cent of the others that have less, ties by half.
+class PlacedScore(msgspec.Struct, frozen=True):
+    """A raw score, and the per cent of the other clips that have less, ties by half; null for a clip alone."""
 
-    Without scores there is an `error`. A clip alone has no percentiles.
-    """
+    raw: float
+    percentile: float | None
+
+
+class ScoredClip(msgspec.Struct, frozen=True):
+    """A clip and its scores by name, its faults in words, and without scores an `error`."""
 
     group: str
-    clip: RankedClip
-    scores: Mapping[str, float]
-    percentiles: Mapping[str, float | None]
-    error: str = ""
+    clip: Path
+    name: str
+    sha256: str
+    scores: Mapping[str, PlacedScore]
+    flags: str
+    error: str | None = None
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         """Return plain data."""
-        about = {"group": self.group, "clip": str(self.clip.path), "sha256": self.clip.sha256}
-        scores = {name: {"raw": raw, "percentile": self.percentiles[name]} for name, raw in self.scores.items()}
-        return {**about, "scores": scores, "flags": describe_flags(self.clip.flags), "error": self.error or None}
+        return to_plain(self)
 
 
 def list_scores(ladder: Ladder) -> list[ScoredClip]:
     """List the clips of a ladder, the best first, then those without a score."""
-    scores = [{name: rated.strength for name, rated in of.ratings.items()} for of in ladder.standings]
+    raw = {of.clip: {name: rated.strength for name, rated in of.ratings.items()} for of in ladder.standings}
+    errors = {of.clip: of.reason for of in ladder.unranked}
     found: list[ScoredClip] = []
-    for standing, own in zip(ladder.standings, scores, strict=True):
-        percentiles = {name: _find_percentile(raw, [of[name] for of in scores]) for name, raw in own.items()}
-        found.append(ScoredClip(ladder.group, ladder.clips[standing.clip], own, percentiles))
-    return found + [ScoredClip(ladder.group, ladder.clips[of.clip], {}, {}, of.reason) for of in ladder.unranked]
+    for number in (*raw, *errors):
+        clip, own = ladder.clips[number], raw.get(number, {})
+        scores = {name: _place_score(value, [of[name] for of in raw.values()]) for name, value in own.items()}
+        about = (ladder.group, clip.path, clip.name, clip.sha256)
+        found.append(ScoredClip(*about, scores, describe_flags(clip.flags), errors.get(number)))
+    return found
 
 
-def _find_percentile(raw: float, every: Sequence[float]) -> float | None:
+def _place_score(raw: float, every: Sequence[float]) -> PlacedScore:
     others = len(every) - 1
     less, equal = sum(other < raw for other in every), sum(other == raw for other in every) - 1
-    return round(100 * (less + equal / 2) / others, 1) if others else None
+    return PlacedScore(raw, round(100 * (less + equal / 2) / others, 1) if others else None)
 
 
 def name_scores(clips: Sequence[ScoredClip]) -> list[str]:
     """Return the names of the scores, the overall one first."""
-    names = dict.fromkeys(name for clip in clips for name in clip.scores)
-    return [OVERALL, *(name for name in names if name != OVERALL)]
+    return list(dict.fromkeys((OVERALL, *(name for clip in clips for name in clip.scores))))
 
 
 def score_lines(clips: Sequence[ScoredClip]) -> Iterator[str]:
@@ -60,7 +69,8 @@ def score_lines(clips: Sequence[ScoredClip]) -> Iterator[str]:
         ("group", "clip", *(f"{name}{of}" for name in names for of in ("", " percentile")), "flags", "error")
     )
     for clip in clips:
-        values = [of.get(name) for name in names for of in (clip.scores, clip.percentiles)]
-        texts = (clip.group, str(clip.clip.path), describe_flags(clip.clip.flags), clip.error)
+        scores = [clip.scores.get(name) for name in names]
+        values = [value for score in scores for value in ((score.raw, score.percentile) if score else (None, None))]
+        texts = (clip.group, str(clip.clip), clip.flags, clip.error or "")
         group, path, flags, error = map(make_harmless, texts)
         yield csv_line((group, path, *("" if value is None else value for value in values), flags, error))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -195,52 +196,48 @@ def rate_work(work: RankWork) -> Ranking:
 
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:
-    """Yield the next task, chosen from the results so far. Groups that share a budget take turns."""
-    if effort.pointwise:
-        for number, group in enumerate(groups):
-            for i, clip in enumerate(group.clips):
-                if i not in group.alone:
-                    yield Task(clip.path, None, group.prompt, (number, i, i))
-        return
-    chosen = [set(group.results) for group in groups]
-    missing = [_missing_orders(group, effort) for group in groups]
-    waiting = deque(range(len(groups)))
-    while waiting:
-        number = waiting.popleft()
-        group = groups[number]
-        orders = [missing[number].pop()] if missing[number] else _next_orders(group, chosen[number], effort)
-        if not orders or (effort.budget is not None and sum(map(len, chosen)) + len(orders) > effort.budget):
+    """Yield the next task, chosen from the results so far. Groups that share a budget take turns.
+
+    Without a budget, one group is finished before the next, so that the judge's caches are used.
+    """
+    choosing = deque((number, _choose_orders(group, effort)) for number, group in enumerate(groups))
+    left = math.inf if effort.budget is None else effort.budget - effort.count(groups)[0]
+    while choosing and left > 0:
+        number, orders = choosing[0]
+        if (order := next(orders, None)) is None:
+            choosing.popleft()
             continue
-        chosen[number].update(orders)
-        for i, j in orders:
-            yield Task(group.clips[i].path, group.clips[j].path, group.prompt, (number, i, j))
-        # Without a budget, one group is finished before the next, so that the judge's caches are used.
-        waiting.append(number) if effort.budget is not None else waiting.appendleft(number)
+        left -= 1
+        i, j = order
+        clips = groups[number].clips
+        yield Task(clips[i].path, None if i == j else clips[j].path, groups[number].prompt, (number, i, j))
+        if effort.budget is not None:
+            choosing.rotate(-1)
 
 
-def _missing_orders(group: ClipGroup, effort: Effort) -> list[tuple[int, int]]:
-    """Return the missing second orders of interrupted pairs, last first."""
-    if not effort.both_orders or effort.chooses(len(group.clips)):
-        return []
-    return [(j, i) for i, j in group.results if (j, i) not in group.results][::-1]
-
-
-def _next_orders(group: ClipGroup, chosen: set[tuple[int, int]], effort: Effort) -> list[tuple[int, int]]:
-    """Return the orders to judge next: both of a pair, or the one that tells most; none if the group is done."""
-    count = len(group.clips)
-    if effort.chooses(count):
-        votes = collect_votes(group, OVERALL)
-        ratings = fit(votes, count)
-        if is_order_certain(ratings, CONFIDENCE if effort.confidence is None else effort.confidence):
-            return []
-        order = next_judgement(votes, count, judged=chosen, both_orders=effort.both_orders, ratings=ratings)
-        return [order] if order else []
-    pair = next((p for p in combinations(range(count), 2) if p not in chosen and p[::-1] not in chosen), None)
-    if pair is None:
-        return []
-    # With one order only, each clip is shown first in about half of its pairs.
-    i, j = pair if sum(pair) % 2 else (pair[1], pair[0])
-    return [(i, j), (j, i)] if effort.both_orders else [(i, j)]
+def _choose_orders(group: ClipGroup, effort: Effort) -> Iterator[tuple[int, int]]:
+    """Yield the order to judge next: of a pair, or (i, i) for a clip by itself; ends when the group is done."""
+    count, chosen = len(group.clips), set(group.results)
+    if effort.pointwise:
+        yield from ((i, i) for i in range(count) if i not in group.alone)
+    elif effort.chooses(count):
+        confidence = CONFIDENCE if effort.confidence is None else effort.confidence
+        while True:
+            votes = collect_votes(group, OVERALL)
+            ratings = fit(votes, count)
+            if is_order_certain(ratings, confidence):
+                return
+            order = next_judgement(votes, count, judged=chosen, both_orders=effort.both_orders, ratings=ratings)
+            if order is None:
+                return
+            chosen.add(order)
+            yield order
+    else:
+        for i, j in combinations(range(count), 2):
+            # With one order only, each clip is shown first in about half of its pairs.
+            orders = [(i, j), (j, i)] if (i + j) % 2 else [(j, i), (i, j)]
+            if effort.both_orders or chosen.isdisjoint(orders):
+                yield from (order for order in orders[: 1 + effort.both_orders] if order not in chosen)
 
 
 def _name_run(gathered: Sequence[GatheredGroup], judge_key: str) -> str:

@@ -15,15 +15,10 @@ from pathlib import Path
 from vrt_lite.clip_files import files_of, find_pictures, split_rate
 from vrt_lite.disk import draft_of, file_sha256
 from vrt_lite.errors import UsageError, VideoError
-from vrt_lite.records.ladders import Ladder, RankedClip
+from vrt_lite.records.ladders import RankedClip
 
 LONGEST_BYTES = 200
 _UNSAFE = re.compile(r'[\\/:*?"<>|]')
-
-
-def best_clips(ladder: Ladder, count: int) -> tuple[RankedClip, ...]:
-    """Return the best clips, best first; fewer if there are fewer."""
-    return ladder.ranked[:count]
 
 
 def check_folder(folder: Path) -> None:

@@ -40,18 +40,13 @@ def join_judgements(one: Judgement, other: Judgement) -> Judgement:
     """
     if one.scores:
         return one
-    kinds = dict(zip((*one.warnings, *other.warnings), (*one.warning_kinds, *other.warning_kinds), strict=True))
     both = join_orders(one.verdict, other.verdict)
     assert both, "each judgement has a verdict"
     joined = replace(
-        one,
+        _join_work(one, other),
         verdict=both.verdict,
         orders=tuple(sorted((*one.orders, *other.orders), key=lambda order: order.first)),
         disagreements=both.disagreements,
-        warnings=tuple(kinds),
-        warning_kinds=tuple(kinds.values()),
-        timings=_add(one.timings, other.timings),
-        counters=_add(one.counters, other.counters),
         measures=one.measures or other.measures,
         measured=one.measured or other.measured,
         scope=one.scope or other.scope,
@@ -67,19 +62,26 @@ def join_clips(one: Judgement, two: Judgement) -> Judgement:
     scores, first, [other] = (one.scores[0], two.scores[0]), one.orders[0], two.orders[0].rounds
     second = replace(other, number=2, frames=tuple(replace(f, video=2) for f in other.frames))
     verdict = compare_scores(*scores)
-    kinds = dict(zip((*one.warnings, *two.warnings), (*one.warning_kinds, *two.warning_kinds), strict=True))
     joined = replace(
-        one,
+        _join_work(one, two),
         inputs=(one.inputs[0], two.inputs[0]),
         verdict=verdict,
         orders=(JudgedOrder(1, verdict, (*first.rounds, second)),),
-        warnings=tuple(kinds),
-        warning_kinds=tuple(kinds.values()),
-        timings=_add(one.timings, two.timings),
-        counters=_add(one.counters, two.counters),
         scores=scores,
     )
     return recompute_warnings(joined)
+
+
+def _join_work(one: Judgement, other: Judgement) -> Judgement:
+    """The first judgement, with the warnings of both and with what both took."""
+    kinds = dict(zip((*one.warnings, *other.warnings), (*one.warning_kinds, *other.warning_kinds), strict=True))
+    return replace(
+        one,
+        warnings=tuple(kinds),
+        warning_kinds=tuple(kinds.values()),
+        timings=_add(one.timings, other.timings),
+        counters=_add(one.counters, other.counters),
+    )
 
 
 def recompute_warnings(judgement: Judgement) -> Judgement:

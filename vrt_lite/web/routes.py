@@ -28,7 +28,7 @@ from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank_run import read_groups
-from vrt_lite.ranking.winners import best_clips, copy_winners
+from vrt_lite.ranking.winners import copy_winners
 from vrt_lite.records.judgement import JudgedClip, Judgement
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import RunInfo, Store
@@ -267,7 +267,7 @@ def copy_best(state: ServerState, body: CopyBody) -> dict[str, list[str]]:
         raise UsageError(f"Run {run.name!r} is no ranking.")
     folder = state.clip_store.find_folder(body.folder) / "best"
     ladders = [rate_group(group) for group in read_groups(run)]
-    chosen = [(ladder.group, best_clips(ladder, body.top)) for ladder in ladders]
+    chosen = [(ladder.group, ladder.ranked[: body.top]) for ladder in ladders]
     clips = list(chain.from_iterable(clips for _, clips in chosen))
     for path in (folder, *(clip.path for clip in clips)):
         state.clip_store.check_allowed(path)
