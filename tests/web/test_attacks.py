@@ -39,7 +39,7 @@ def test_two_hosts_are_refused(served: Served) -> None:
 
 def test_names_of_loopback_are_served(served: Served) -> None:
     port = urlsplit(served.url).port
-    for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"):
+    for host in (f"127.0.0.1:{port}", f"127.8.9.1:{port}", f"localhost:{port}", f"[::1]:{port}"):
         assert served.client.get("/", headers={"host": host}).status_code == 200
 
 
@@ -185,6 +185,31 @@ def test_a_forms_files_go_straight_to_the_servers_own_folder(served: Served) -> 
     while list((served.home / "uploads").glob("draft-*")):
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+PART = b'--x\r\nContent-Disposition: form-data; name="a"; filename="a.mp4"\r\n\r\nabc\r\n--x--\r\n'
+TEXT = b'--x\r\nContent-Disposition: form-data; name="t%d"\r\n\r\n\r\n'
+DAMAGED = {
+    "no boundary": ("", PART),
+    "long boundary": ("; boundary=" + "y" * 5000, PART),
+    "nothing": ("; boundary=x", b""),
+    "no end": ("; boundary=x", PART[:60]),
+    "no name": ("; boundary=x", PART.replace(b"name=", b"nam=", 1)),
+    "other field": ("; boundary=x", PART.replace(b'"a"', b'"../a"')),
+    "no file": ("; boundary=x", PART.replace(b'; filename="a.mp4"', b"")),
+    "long header": ("; boundary=x", b"--x\r\nA: " + b"b" * 10**6),
+    "long text": ("; boundary=x", PART.replace(b'; filename="a.mp4"', b"").replace(b"abc", b"z" * 2**21)),
+    "many texts": ("; boundary=x", b"".join(TEXT % n for n in range(50))),
+}
+
+
+@pytest.mark.parametrize(("kind", "body"), DAMAGED.values(), ids=DAMAGED.keys())
+def test_a_damaged_form_is_refused_and_leaves_nothing(served: Served, kind: str, body: bytes) -> None:
+    before = sorted((served.home / "uploads").iterdir())
+    for path in ("/v1/compare", "/v1/clips"):
+        answer = served.client.post(path, content=body, headers={"content-type": f"multipart/form-data{kind}"})
+        assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "usage"), answer.text
+    assert sorted((served.home / "uploads").iterdir()) == before
 
 
 def test_an_upload_that_stops_coming_is_ended_and_leaves_nothing(served: Served, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from vrt_lite.interfaces import (
 )
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.pair_frames import Workspace
-from vrt_lite.protocol.messages import KEYS, OVERALL, FrameRef
+from vrt_lite.protocol.messages import OVERALL, FrameRef
 from vrt_lite.protocol.tags import PartReader
 from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.entries import Group
@@ -103,8 +103,7 @@ class JobWatcher:
             words = write_headline(result.verdict, (names[0], names[1]))
         else:
             words = f"No verdict: {self._context.clip_store.uploads.hide(result.error)}"
-        winners = dict.fromkeys(KEYS) | dict(result.winners) if result.winners else None
-        self._job.add("pair", clips=[{"name": name} for name in names], winners=winners, words=words)
+        self._job.add("pair", clips=[{"name": name} for name in names], words=words)
         self._continue(at_once=False)
 
     def observe(self, event: Event, /) -> None:

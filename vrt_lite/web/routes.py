@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -129,7 +130,7 @@ async def upload(state: ServerState, request: Request) -> dict[str, str]:
     try:
         return await state.do("clips", keep)
     finally:
-        draft.remove()
+        await run_in_threadpool(draft.remove)
 
 
 @Endpoint("GET", "/v1/folders", lane="clips")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
+from typing import TYPE_CHECKING
 
-from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
@@ -15,6 +16,9 @@ from vrt_lite.errors import UsageError
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import MOST_BODY_BYTES
 from vrt_lite.web.upload_folder import MOST_UPLOAD_BYTES, UploadDraft, UploadFolder
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
 
 _MOST_AT_ONCE = 16
 _SILENCE_SECONDS = 20.0
@@ -58,7 +62,7 @@ class BodyReader:
             texts = form.end() if form else {}
             await run_in_threadpool(draft.finish, texts.pop("fps", ""))
         except BaseException:
-            draft.remove()
+            await run_in_threadpool(draft.remove)
             raise
         finally:
             self._running -= 1
@@ -104,25 +108,22 @@ class _Form:
         self._text: bytearray | None = None
         self._ended = False
         _, options = parse_options_header(content_type)
-        self._parser = MultipartParser(
-            options.get(b"boundary", b""),
-            {
-                "on_part_begin": self._headers.clear,
-                "on_header_field": self._add_name,
-                "on_header_value": self._add_value,
-                "on_header_end": self._end_header,
-                "on_headers_finished": self._begin_part,
-                "on_part_data": self._write,
-                "on_end": self._end,
-            },
-        )
+        callbacks: MultipartCallbacks = {
+            "on_part_begin": self._headers.clear,
+            "on_header_field": self._add_name,
+            "on_header_value": self._add_value,
+            "on_header_end": self._end_header,
+            "on_headers_finished": self._begin_part,
+            "on_part_data": self._write,
+            "on_end": self._end,
+        }
+        with _explaining():
+            self._parser = MultipartParser(options.get(b"boundary", b""), callbacks)
 
     def read(self, data: bytes) -> None:
         """Read more of it. UsageError for what is no form, or a part that is not allowed."""
-        try:
+        with _explaining():
             self._parser.write(data)
-        except (FormParserError, ValueError) as error:
-            raise UsageError(f"The form cannot be read: {error}. See /openapi.json.") from error
 
     def end(self) -> dict[str, str]:
         """Return the fields that are text. UsageError if the form has no end, or no file."""
@@ -169,6 +170,14 @@ class _Form:
 
     def _end(self) -> None:
         self._ended = True
+
+
+@contextlib.contextmanager
+def _explaining() -> Generator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(f"The form cannot be read: {error}. See /openapi.json.") from error
 
 
 def _check_length(request: Request, most_bytes: int) -> int:
