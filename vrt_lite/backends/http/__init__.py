@@ -181,7 +181,7 @@ class HttpBackend:
                 return await attempt(until)
             except ExchangeError as failed:
                 error = failed
-            reason, hint = self._clean(str(error)), error.hint
+            reason, hint = self._clean(error.reason), error.hint
             if error.kind == "lasting":
                 raise BackendError(f"The back end {r.url} {reason}. {hint}".rstrip())
             if error.kind == "unreachable":
@@ -216,7 +216,7 @@ class HttpBackend:
                 except ExchangeError as error:
                     shown = reply.shown
                     if error.context_full:
-                        why = self._clean(str(error))
+                        why = self._clean(error.reason)
                         raise ContextFullError(
                             f"The conversation does not fit into the server's context: {why}"
                         ) from None

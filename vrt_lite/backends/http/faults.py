@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import httpx
@@ -24,21 +25,28 @@ ExchangeKind = Literal["unreachable", "cut_off", "passing", "lasting"]
 """How a request failed: no connection; an answer that ends early; else in a way that may pass, or not."""
 
 
+@dataclass(eq=False)
 class ExchangeError(Exception):
-    """A request failed: `kind` says how, `str` completes "The server …", `hint` is what a user can do.
+    """A request failed: `kind` says how, `reason` completes "The server …", `hint` is what a user can do.
 
     `words` are all that the server said of it; `pause_seconds` is the wait that it requested, if any.
     """
 
-    def __init__(
-        self, kind: ExchangeKind, reason: str, *, hint: str = "", words: str = "", pause_seconds: float | None = None
-    ) -> None:
-        super().__init__(reason)
-        self.kind: ExchangeKind = kind
-        self.hint = hint
-        self.pause_seconds = pause_seconds
-        self.context_full = bool(_FULL.search(words))
-        self.without_odds = "logprob" in words.lower()
+    kind: ExchangeKind
+    reason: str
+    hint: str = ""
+    words: str = ""
+    pause_seconds: float | None = None
+
+    @property
+    def context_full(self) -> bool:
+        """Whether the conversation is too long for the server."""
+        return bool(_FULL.search(self.words))
+
+    @property
+    def without_odds(self) -> bool:
+        """Whether the server cannot give probabilities."""
+        return "logprob" in self.words.lower()
 
 
 def explain_failure(error: Exception, late: str) -> ExchangeError:

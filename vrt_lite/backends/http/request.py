@@ -106,11 +106,13 @@ async def _find_lack(ask: Callable[[str], Awaitable[object]]) -> str | None:
     about = None
     with contextlib.suppress(BackendError):
         about = read_as(await ask("/../version"), _About)
-    version = about.version if about else ""
+    version = about.version if about else "unknown"
     release = _RELEASE.match(version)
     if release is None or (int(release[1]), int(release[2])) < _READS_CLOCKS:
-        told = f"calls itself {version[:40]!r}" if version.isprintable() and version else "does not tell its version"
-        return f"this vLLM {told}, and only 0.31 and newer read a video's clock: serve with such a release"
+        return (
+            f"this vLLM is version {version[:40]!r}, and only 0.31 and newer read a video's clock: serve with such a "
+            "release"
+        )
     if can_write_lossless():
         return None
     return f"PyAV was built without the encoder libx264rgb here; install the one of the package index: {install('av')}"
