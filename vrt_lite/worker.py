@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, BinaryIO, Final, NoReturn, TypeVar
 
 from vrt_lite.errors import ASK_DOCTOR, ShortageError, VrtError, WorkerEndedError, WorkerKilledError
 from vrt_lite.interfaces import Event, Observe, Stop, Wrote, check_stops, ignore, stops_in_force
@@ -249,12 +249,11 @@ class _Process:
 
     def _listen(self) -> None:
         """In a thread: pass messages on until the process ends, which answers all calls that are left."""
-        pipe = self._popen.stdout
-        assert pipe
-        with self._popen, self._output:
+        assert self._popen.stdout
+        with self._popen, self._output, _open_to_read(self._popen.stdout.fileno()) as pipe:
             while (line := pipe.readline()) and not line.endswith(_HELLO):
                 pass
-            for number, message in _read_messages(pipe.read):
+            for number, message in _read_messages(pipe):
                 if answers := self._answers.get(number):
                     answers.put(message)
             self.end = self._explain_end()
@@ -283,19 +282,17 @@ def _write_message(write: Callable[[memoryview], int], number: int, data: bytes)
         left = left[write(left) :]
 
 
-def _read_messages(read: Callable[[int], bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the number of the call and the data of each message, until the pipe ends. `read` may read less."""
-
-    def read_whole(size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size and (piece := read(size - len(data))):
-            data += piece
-        return bytes(data)
-
-    while len(head := read_whole(_HEAD.size)) == _HEAD.size:
+def _read_messages(pipe: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the number of the call and the data of each message, until the pipe ends."""
+    while len(head := pipe.read(_HEAD.size)) == _HEAD.size:
         number, size = _HEAD.unpack(head)
-        if len(data := read_whole(size)) == size:
+        if len(data := pipe.read(size)) == size:
             yield number, data
+
+
+def _open_to_read(descriptor: int) -> BinaryIO:
+    """A buffered file of a pipe, which leaves it open."""
+    return open(descriptor, "rb", closefd=False)
 
 
 @contextlib.contextmanager
@@ -368,7 +365,7 @@ def serve_calls() -> None:
     os.write(answers, _HELLO)
     sender, stops = _Sender(answers), dict[int, Stop]()
     try:
-        for number, request in _read_messages(functools.partial(os.read, requests)):
+        for number, request in _read_messages(_open_to_read(requests)):
             if request == _ASK_FOR_SIGN:
                 sender.show_life(number)
             elif request:
