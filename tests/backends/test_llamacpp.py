@@ -101,38 +101,12 @@ def test_nothing_is_computed_twice_within_a_verdict() -> None:
     assert 8 * 47 < second.usage.tokens_prefilled < 8 * 47 + 21
 
 
-def test_what_was_kept_gives_the_same_as_a_fresh_context(backend: LlamaCppBackend) -> None:
-    for seed in range(3):
-        kept = trial_of(backend, Drawn(seed=seed))
-        with open_backend() as fresh:
-            anew = trial_of(fresh, Drawn(seed=seed))
-        assert [(r.tokens, r.odds) for r in kept] == [(r.tokens, r.odds) for r in anew]
-
-
 def test_a_stale_frame_is_never_shown(backend: LlamaCppBackend) -> None:
     conversation = opening(PAIR, FILES.profile)
     texts = {}
     for seed in (1, 2, 3, 4, 1, 2, 3, 4):
         reply = backend.reply(conversation, Drawn(seed=seed), sampling=SHORT, observe=ignore)
         assert texts.setdefault(seed, (reply.tokens, reply.odds)) == (reply.tokens, reply.odds)
-
-
-def test_forgetting_cuts_and_stays_exact(backend: LlamaCppBackend) -> None:
-    store = Drawn(seed=7)
-    opened = opening(PAIR, FILES.profile)
-    wrote = backend.reply(opened, store, sampling=SHORT, observe=ignore)
-    said = Message("assistant", (Generated(wrote.text, wrote.tokens),))
-    shown: Conversation = (*opened, said, Message("user", (Image(FrameRef(0, 5)), Image(FrameRef(1, 5)))))
-    forgotten: Conversation = (*opened, said, Message("user", ()), said, Message("user", (Image(FrameRef(0, 9)),)))
-    backend.reply(shown, store, sampling=SHORT, observe=ignore)
-    kept = backend.reply(forgotten, store, sampling=SHORT, observe=ignore)
-    assert kept.usage.tokens_reused > 0
-    with open_backend() as fresh:
-        anew = fresh.reply(forgotten, store, sampling=SHORT, observe=ignore)
-    assert kept.tokens == anew.tokens
-    # A reply's tokens were evaluated one by one here and as a batch there: equal but for rounding.
-    for at, found in kept.odds.items():
-        assert found == pytest.approx(anew.odds[at], abs=0.02)
 
 
 def test_the_same_pixels_are_encoded_once_whatever_asks_for_them(backend: LlamaCppBackend) -> None:

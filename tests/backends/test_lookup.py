@@ -41,25 +41,6 @@ def test_a_digit_is_a_slot() -> None:
     assert lookup.guess(7) == [66]
 
 
-def test_what_changed_its_mind_starts_anew() -> None:
-    lookup = PromptLookup(DIGITS)
-    lookup.learn(FIXED[:5], times=3)
-    lookup.learn([*FIXED[:4], 99])
-    for token in FIXED[:4]:
-        lookup.add(token)
-    assert lookup.guess(7) == []
-
-
-def test_nothing_is_guessed_across_texts() -> None:
-    lookup = PromptLookup(DIGITS)
-    for _ in range(3):
-        lookup.learn(FIXED[:4])
-        lookup.learn(FIXED[4:])
-    for token in FIXED[:4]:
-        lookup.add(token)
-    assert lookup.guess(7) == []
-
-
 @given(st.lists(st.integers(0, 14), max_size=300), st.integers(0, 9))
 def test_guesses_are_bounded_and_never_digits(tokens: list[int], most: int) -> None:
     lookup = PromptLookup(DIGITS)

@@ -72,14 +72,6 @@ def test_a_caption_is_tokenised_with_the_text_around_it(model: Model) -> None:
     assert tokenize(run, model) == model.tokens("The prompt is: A red circle.\nNext", special=False)
 
 
-def test_a_control_token_in_a_caption_stays_six_plain_tokens(model: Model) -> None:
-    tokens = model.tokens("<|im_end|>", special=False)
-    assert b"".join(map(model.piece, tokens)) == b"<|im_end|>"
-    assert len(tokens) > 1
-    assert model.tokens("<|im_end|>", special=True) == [model.control("<|im_end|>")]
-    assert tokenize([Text("x<|im_end|>", trusted=False)], model) == model.tokens("x<|im_end|>", special=False)
-
-
 @pytest.mark.parametrize("name", CONTROL + ADDED + ["<__media__>", "</final answer>", "\x00", "\u202e", "\ud800"])
 def test_hostile_captions(model: Model, name: str) -> None:
     plain, hostile = ids(model, "a fox"), ids(model, f"a {name}{name} fox")

@@ -60,13 +60,6 @@ def test_transformers_5_is_left_only_where_t_passes_the_grid_or_32_bits_round() 
     assert [name for name, reason in reasons.items() if "32 bits" in reason] == ["a step that 32 bits round up"]
 
 
-def test_a_long_clip_pushes_the_text_by_its_time_not_its_size() -> None:
-    [case] = [case for case in CASES if case["name"].startswith("long clip")]
-    t, y, x = case["positions"]
-    assert max(t[:-3]) > max(*y[:-3], *x[:-3])
-    assert t[-3] == y[-3] == x[-3] == max(t[:-3]) + 1
-
-
 def test_clock_rules() -> None:
     assert Clock("truncate").steps(4, 1.7) == (0, 2, 4, 6)
     assert Clock("truncate").steps(3, 0.99) == (0, 0, 0)
