@@ -176,15 +176,6 @@ def test_a_disk_that_is_too_small_is_named(capsys: pytest.CaptureFixture[str]) -
     assert rows == ["FITS", "no: disk", "no: disk", "yes", "yes", "no: memory, disk"]
 
 
-def test_what_does_not_fit_a_gpu_is_shown_all_the_same(capfd: pytest.CaptureFixture[str]) -> None:
-    status, out, err = command(capfd, "vr-thinker-7b:q4_k_m", "--memory", "16", "--vram", "3", "--gpu-layers", "20")
-    rows = {line.split("  ")[0]: line.split() for line in out.splitlines()}
-    assert (status, err.count("\n")) == (5, 1)
-    assert "3.00 GB free on GPU. Leave out --gpu-layers" in err
-    assert float(rows["in all"][-2]) > 3
-    assert rows["free here"][-2:] == ["3.00", "GB"]
-
-
 def test_a_model_that_is_here_is_estimated_on_an_assumed_gpu(capfd: pytest.CaptureFixture[str]) -> None:
     status, out, _ = command(capfd, "vrt-tiny-0", "--vram", "8", "--json", "--gpu-layers", "3")
     told = json.loads(out)

@@ -135,11 +135,6 @@ def test_one_command_makes_the_bytes_of_the_conversion(
     assert library.stored_models()[0].manifest.revision == f"{hub.commit}+{'c' * 40}"
 
 
-def test_a_quant_may_be_named(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
-    assert "quant: BF16, as asked for" in pulled(capfd, f"{NAME}:bf16")
-    assert library.stored_models()[0].path("text").name == "VideoReward-BF16.gguf"
-
-
 @pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.nightly)])
 def test_killed_at_any_point_it_goes_on(
     hub: Hub, kills: int, converted: dict[str, bytes], capfd: pytest.CaptureFixture[str]
@@ -176,19 +171,6 @@ def test_killed_when_all_is_converted_it_fetches_nothing_again(
     hub.ranges.clear()
     pulled(capfd)
     assert asked_states(hub) == 0
-    assert_files(converted)
-
-
-def test_weights_that_arrive_damaged_are_fetched_again_by_the_next_pull(
-    hub: Hub, converted: dict[str, bytes], capfd: pytest.CaptureFixture[str]
-) -> None:
-    hub.flips = {RECIPE.state: 1}
-    refused(capfd, f"model.pth of {RECIPE.repository} arrived damaged: it is not what the hub lists", keeps=True)
-    assert not list(library.home().rglob("model.pth"))
-    hub.failing = {RECIPE.state: 503}
-    refused(capfd, "Pull again later; what has arrived whole is kept", keeps=True)
-    hub.failing = {}
-    pulled(capfd)
     assert_files(converted)
 
 

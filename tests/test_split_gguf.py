@@ -147,13 +147,3 @@ def test_a_split_file_is_quantised_like_the_whole_one(tmp_path: Path) -> None:
     done = [quantize_pair(tmp_path / name, text_type="q8_0", projector_type=None)[0] for name in ("whole", "split")]
     assert done[0].sha256 == done[1].sha256
     assert done[0].path.name == done[1].path.name == "judge-Q8_0.gguf"
-
-
-def test_a_part_under_another_name_is_refused(folder: Path) -> None:
-    part = parts(folder)[0]
-    count = len(parts(folder))
-    for path in parts(folder)[1:]:
-        path.unlink()
-    part.rename(folder / "model.gguf")
-    with pytest.raises(ModelError, match=rf"model\.gguf is part 1 of {count} .* must end with -00001-of-"):
-        find(folder)

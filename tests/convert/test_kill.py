@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from synthetic_checkpoint import make
 
-from convert.quantize import quantize_pair
 from vrt_lite.conversion.convert_folder import UNFINISHED, export_pair
 
 NIGHTLY_KILLS = 30
@@ -89,19 +88,4 @@ def test_export(tmp_path: Path, checkpoint: Path, kills: int) -> None:
     cut = kill_again_and_again(lambda: start(export_pair, checkpoint, out=out), out, whole, seconds, kills)
     assert kills < NIGHTLY_KILLS or cut > kills // 3  # of few kills, none may hit
     export_pair(checkpoint, out)
-    assert digests(out, "*") == whole
-
-
-@KILLS
-def test_quantize(tmp_path: Path, checkpoint: Path, kills: int) -> None:
-    for name in ("out", "whole"):
-        export_pair(checkpoint, tmp_path / name, text_type="f32")
-    begin = time.perf_counter()
-    quantize_pair(tmp_path / "whole", text_type="q4_k_m", projector_type="q8_0")
-    seconds = time.perf_counter() - begin
-    whole, out = digests(tmp_path / "whole"), tmp_path / "out"
-    types = {"text_type": "q4_k_m", "projector_type": "q8_0"}
-    cut = kill_again_and_again(lambda: start(quantize_pair, out, **types), out, whole, seconds, kills)
-    assert kills < NIGHTLY_KILLS or cut > kills // 3  # of few kills, none may hit
-    quantize_pair(out, **types)
     assert digests(out, "*") == whole

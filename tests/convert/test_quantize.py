@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from gguf_description import describe
 from synthetic_checkpoint import make
 
-from convert.__main__ import convert
 from convert.quantize import quantize_pair, read_source
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
@@ -66,18 +62,6 @@ def test_types_of_the_text_model(out: Path) -> None:
     assert sizes == sorted(sizes, reverse=True)
     assert errors == sorted(errors)
     assert not list(out.glob("*.vrt-*"))
-
-
-def test_q8_0_is_the_exporters_own(out: Path, pair: Path) -> None:
-    mine = quantize_pair(out, text_type="q8_0", projector_type="q8_0")
-    direct = export_pair(pair.parent / "c", out / "direct", text_type="q8_0", projector_type="q8_0")
-    assert describe(mine[0].path)["tensors"].items() == describe(direct[0].path)["tensors"].items()
-    ours, exported = tensors(mine[1].path), tensors(direct[1].path)
-    assert ours.keys() == exported.keys()
-    for name, (kind, values) in ours.items():
-        if ".ffn_" not in name or name.endswith("ffn_down.bias"):
-            assert kind == exported[name][0]
-            np.testing.assert_array_equal(values, exported[name][1])
 
 
 @pytest.mark.parametrize(
@@ -224,24 +208,3 @@ def test_weights_that_cannot_be_read(out: Path) -> None:
     with pytest.raises(ModelError, match=r"c-F32\.gguf: a value of output_norm\.weight is nan"):
         quantize_pair(out, text_type="q4_k_m")
     assert sorted(path.name for path in out.iterdir()) == ["c-F32.gguf", "mmproj-c-F32.gguf"]
-
-
-def test_command_line(out: Path) -> None:
-    command = [sys.executable, "-W", "error", "-m", "convert", "quantize", str(out)]
-    options = ["--type", "q4_k_m", "--projector-type", "q8_0"]
-    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    assert [line.split()[2] for line in done.stdout.splitlines()] == [
-        str(out / name) for name in ("c-Q4_K_M.gguf", "mmproj-c-Q8_0.gguf")
-    ]
-    (out / "c-F32.gguf").unlink()
-    failed = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (4, "", 1)
-
-
-def test_every_page_of_help_has_its_parts() -> None:
-    for verb in ([], ["export"], ["quantize"]):
-        page = CliRunner().invoke(convert, [*verb, "--help"], prog_name="python -m convert").output
-        for part in ("Usage: python -m convert", "Options:", "Exit status:", *(("Examples:", "Types") if verb else ())):
-            assert part in page
-        assert max(len(line) for line in page.splitlines()) <= 110
