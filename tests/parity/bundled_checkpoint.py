@@ -21,7 +21,7 @@ import synthetic_checkpoint as synthetic
 
 from vrt_lite.conversion.families import list_targets, read_halves
 from vrt_lite.conversion.gguf_writer import Target
-from vrt_lite.conversion.weights import Section
+from vrt_lite.conversion.weights import JsonObject
 
 CONTROL, USER_DEFINED = 3, 4
 
@@ -37,7 +37,7 @@ def make(folder: Path, pair: tuple[Path, Path]) -> None:
     outer["tie_word_embeddings"] = tied
     config = outer | {"text_config": texts, "vision_config": shown}
     weights: dict[str, NDArray[np.float32]] = {}
-    for half, reader in zip(read_halves(Section("GGUF", config)), (words, tower), strict=True):
+    for half, reader in zip(read_halves(JsonObject("GGUF", config)), (words, tower), strict=True):
         weights |= _weights(reader, list_targets(half))
     synthetic.write_safetensors(folder / "model.safetensors", weights, "F32")
     synthetic.write_json(folder / "config.json", config)

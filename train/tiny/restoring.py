@@ -24,7 +24,7 @@ from train.policy_tokenizer import END, IMAGE, PAD, START, TOKENIZER_FILE, VIDEO
 from vrt_lite.conversion.families import list_targets, read_halves
 from vrt_lite.conversion.gguf_writer import Target
 from vrt_lite.conversion.tokenizer_fields import QWEN2_SPLIT
-from vrt_lite.conversion.weights import Section, canonical
+from vrt_lite.conversion.weights import JsonObject, canonical
 from vrt_lite.errors import ModelError
 from vrt_lite.models import find
 from vrt_lite.profile import Profile
@@ -80,7 +80,7 @@ def _write(shape: NewModelShape, profile: Profile, text: Path, projector: Path, 
         t.name: torch.tensor(dequantize(t.data, t.tensor_type))
         for t in (*reader.tensors, *GGUFReader(projector).tensors)
     }
-    config = Section("config.json", json.loads(model.config.to_json_string()))
+    config = JsonObject("config.json", json.loads(model.config.to_json_string()))
     pieces: dict[str, list[Target]] = {}
     for half in read_halves(config):
         for piece in list_targets(half):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vrt_lite.conversion.families import expected_shapes
-from vrt_lite.conversion.weights import Correction, Section, StoredTensor, canonical, read_json, read_weights
+from vrt_lite.conversion.weights import Correction, JsonObject, StoredTensor, canonical, read_json, read_weights
 from vrt_lite.errors import ModelError, UsageError
 
 INDEX: Final = "model.safetensors.index.json"
@@ -51,8 +51,8 @@ class Checkpoint:
     """
 
     folder: Path
-    config: Section
-    preprocessor: Section
+    config: JsonObject
+    preprocessor: JsonObject
     tensors: Mapping[str, str]
     corrections: Mapping[str, Correction]
     head: StoredTensor | None = None
@@ -74,7 +74,7 @@ def read_checkpoint(folder: Path, adapter: Path | None = None) -> Checkpoint:
         table = read_weights(state)
         # The base model's config.json counts the tokens that were there before the training.
         text = {**config.section("text_config").values, "vocab_size": table["model.embed_tokens.weight"].shape[0]}
-        config = Section(config.where, {**config.values, "text_config": text})
+        config = JsonObject(config.where, {**config.values, "text_config": text})
         shapes = expected_shapes(config)
         halves = {key: stored for key, stored in table.items() if ".lora_" in key}
         tensors = dict.fromkeys((key for key in table if key not in halves), STATE)
@@ -103,7 +103,7 @@ def list_tensors(folder: Path, needed: Collection[str]) -> dict[str, str]:
     return {canonical(name): shard for shard, name in sorted((shard, name) for name, shard in listed.items())}
 
 
-def read_preprocessor(folder: Path) -> Section:
+def read_preprocessor(folder: Path) -> JsonObject:
     """Read preprocessor_config.json, or the part of processor_config.json where transformers 5 stores it."""
     path, newer = folder / "preprocessor_config.json", folder / "processor_config.json"
     inside = newer.is_file() and not path.is_file()
@@ -150,7 +150,7 @@ def pair_halves(
     halves: Mapping[str, StoredTensor],
     shapes: Mapping[str, tuple[int, ...]],
     *,
-    config: Section,
+    config: JsonObject,
     rank: int,
 ) -> dict[str, Correction]:
     """Return what halves MODULE.lora_A.weight and MODULE.lora_B.weight add to each tensor, of those with these shapes.

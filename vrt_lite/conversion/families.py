@@ -17,7 +17,7 @@ import msgspec
 from gguf import GGUFWriter
 
 from vrt_lite.conversion.gguf_writer import Target
-from vrt_lite.conversion.weights import Section
+from vrt_lite.conversion.weights import JsonObject
 from vrt_lite.errors import ModelError
 
 # What there is an object for each of, so that a number that no model has is refused before that.
@@ -51,7 +51,7 @@ class Half:
     """One file of a pair: the text model's or the vision tower's. `config` has its keys of config.json."""
 
     table: _Table
-    config: Section
+    config: JsonObject
 
     @property
     def deep_blocks(self) -> list[int]:
@@ -88,7 +88,7 @@ class Half:
         return full[0] + 1
 
 
-def read_halves(whole: Section) -> tuple[Half, Half]:
+def read_halves(whole: JsonObject) -> tuple[Half, Half]:
     """Return text model and vision tower of a config.json. Raises ModelError for one that cannot be converted.
 
     llama.cpp has some values built in. So other values would be wrong without a message, and are refused.
@@ -100,7 +100,7 @@ def read_halves(whole: Section) -> tuple[Half, Half]:
     found, vision = whole.section("text_config").over(whole), whole.section("vision_config")
     # The outer key counts, as in transformers.
     outer = {key: value for key, value in whole.values.items() if key == "tie_word_embeddings"}
-    found = Section(whole.where, outer).over(found)
+    found = JsonObject(whole.where, outer).over(found)
     found.require(**text.require)
     vision.require(**tower.require, **{tower.output: found.integer("hidden_size")})
     return Half(text, found), Half(tower, vision)
@@ -136,12 +136,12 @@ def _place(source: str, names: list[str], whole: tuple[int, ...]) -> Iterator[Ta
             yield Target(source + end, own, name + end, shape, part)
 
 
-def expected_shapes(whole: Section) -> dict[str, tuple[int, ...]]:
+def expected_shapes(whole: JsonObject) -> dict[str, tuple[int, ...]]:
     """Return the shape of every tensor that this config.json describes, by its published name."""
     return {target.source: target.source_shape for half in read_halves(whole) for target in list_targets(half)}
 
 
-def add_fields(half: Half, writer: GGUFWriter, file_type: int, preprocessor: Section) -> None:
+def add_fields(half: Half, writer: GGUFWriter, file_type: int, preprocessor: JsonObject) -> None:
     """Add the metadata of the architecture, and the file's type."""
     text = half.config
     rope = text.section("rope_parameters").over(text.section("rope_scaling")).over(text).values

@@ -35,7 +35,7 @@ from vrt_lite.conversion.gguf_writer import GgufFile, aligned, file_type, resolv
 from vrt_lite.conversion.quantization import quantize_projector, quantize_text
 from vrt_lite.conversion.tokenizer_fields import add_tokenizer
 from vrt_lite.conversion.type_names import PLAIN_TYPES
-from vrt_lite.conversion.weights import Section, reading
+from vrt_lite.conversion.weights import JsonObject, reading
 from vrt_lite.models.gguf import HEAD, Gguf, Tensor
 
 _BYTE_TOKENS = 256
@@ -70,10 +70,10 @@ def describe_pair(
     numbers that follow from config.json. Tokens, names and authorship are left out. The number of merges is the most
     that the vocabulary allows. Raises ModelError for a config that cannot be exported.
     """
-    whole = Section("config.json", config)
+    whole = JsonObject("config.json", config)
     with reading(whole.where):
         listed, (model, tower) = dict.fromkeys(expected_shapes(whole), ONLY_SHARD), read_halves(whole)
-        grey = Section("", dict.fromkeys(("image_mean", "image_std"), [0.5] * 3))
+        grey = JsonObject("", dict.fromkeys(("image_mean", "image_std"), [0.5] * 3))
         checkpoint = Checkpoint(Path(), whole, grey, listed, {})
         text = _describe(model, text_type, checkpoint, {} if with_importance else None)
         projector = _describe(tower, projector_type, checkpoint, None)

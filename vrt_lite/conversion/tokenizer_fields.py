@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gguf import GGUFWriter, SpecialVocab, TokenType
 
-from vrt_lite.conversion.weights import Section, read_json, reading
+from vrt_lite.conversion.weights import JsonObject, read_json, reading
 from vrt_lite.errors import ModelError
 
 # What llama.cpp's pre-tokenizer "qwen2" implements; compared with what the checkpoint asks for.
@@ -48,7 +48,7 @@ def add_tokenizer(writer: GGUFWriter, folder: Path, rows: int, *, plain: Sequenc
     special.add_to_gguf(writer, quiet=True)
 
 
-def _table(tokenizer: Section, rows: int, plain: Sequence[str]) -> tuple[list[str], list[int]]:
+def _table(tokenizer: JsonObject, rows: int, plain: Sequence[str]) -> tuple[list[str], list[int]]:
     """Return text and type of each embedding row; rows without a token are padding."""
     tokens, types = [f"[PAD{i}]" for i in range(rows)], [int(TokenType.UNUSED)] * rows
     with reading(tokenizer.where):

@@ -75,19 +75,19 @@ def reading(what: object) -> Generator[None]:
 
 
 @dataclass(frozen=True)
-class Section:
+class JsonObject:
     """A JSON object, and where it stands, for messages."""
 
     where: str
     values: Mapping[str, Any]
 
-    def section(self, key: str) -> Section:
+    def section(self, key: str) -> JsonObject:
         """Return the object under `key`; empty if there is none."""
-        return Section(self.where, self.values.get(key) or {})
+        return JsonObject(self.where, self.values.get(key) or {})
 
-    def over(self, other: Section) -> Section:
+    def over(self, other: JsonObject) -> JsonObject:
         """Merge two objects; if both have a key, this object's value counts."""
-        return Section(self.where, {**other.values, **self.values})
+        return JsonObject(self.where, {**other.values, **self.values})
 
     def integer(self, key: str, *, below: int = 2**31) -> int:
         """Return a count. Raises ModelError unless it is positive and bounded."""
@@ -107,10 +107,10 @@ class Section:
         return ModelError(f"{self.where}: {key} is {self.values.get(key)!r:.60}, needs {needs}")
 
 
-def read_json(path: Path) -> Section:
+def read_json(path: Path) -> JsonObject:
     """Read a JSON object. Raises ModelError."""
     with reading(path):
-        return Section(f"{path}", {**json.loads(path.read_bytes())})
+        return JsonObject(f"{path}", {**json.loads(path.read_bytes())})
 
 
 def canonical(name: str) -> str:

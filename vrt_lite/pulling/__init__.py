@@ -78,15 +78,9 @@ def pull(
             quant, files = pull_checkpoint(begun)
         else:
             quant, files = pull_gguf(begun)
+        made_with = f"{_ENGINE} {version(_ENGINE)}" if from_checkpoint else ""
         manifest = Manifest(
-            name=source.name,
-            repository=listed.repository,
-            revision=listed.commits,
-            quant=quant,
-            licence=licence,
-            verified=source.verified,
-            files=tuple(files),
-            converted_with=f"{_ENGINE} {version(_ENGINE)}" if from_checkpoint else "",
+            source.name, listed.repository, listed.commits, quant, licence, source.verified, tuple(files), made_with
         )
         _install(begun, manifest, given, profile)
     if (model := library.find_stored(source.name)) is None:
