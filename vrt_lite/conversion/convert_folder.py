@@ -33,11 +33,6 @@ class PairPlan:
     profile: bytes = b""
 
     @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self.files)
-
-    @property
     def shards(self) -> list[str]:
         """The names of the files that have the weights."""
         return sorted({target.shard for file in self.files for target in file.targets})

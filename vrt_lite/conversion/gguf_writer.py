@@ -82,11 +82,6 @@ class GgufFile:
     """All that precedes the weights, once the file is sealed."""
 
     @property
-    def architecture(self) -> str:
-        """GGUF's word for it."""
-        return str(self.fields["general.architecture"].value)
-
-    @property
     def placed(self) -> list[tuple[int, Target]]:
         """Each tensor with the byte at which it begins."""
         ends = accumulate((aligned(target.size) for target in self.targets), initial=len(self.header))
@@ -105,7 +100,7 @@ def seal(file: GgufFile) -> GgufFile:
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "header.gguf"
-        with closing(GGUFWriter(path, file.architecture)) as writer:
+        with closing(GGUFWriter(path, file.fields["general.architecture"].value)) as writer:
             for t in file.targets:
                 writer.add_tensor_info(t.name, t.byte_shape, np.dtype(np.uint8), t.size, raw_dtype=t.type)
             writer.kv_data = [dict(file.fields)]
@@ -170,13 +165,13 @@ def _encode(target: Target, stored: StoredTensor, step: int, start: int) -> np.n
     first, *rest = target.part or (slice(None),)
     assert isinstance(first, slice)
     begin, end, _ = first.indices(stored.shape[0])
-    stop = min(start + step, target.shape[0])
-    there = min(begin + start, end), min(begin + stop, end)
+    shape = (min(step, target.shape[0] - start), *target.shape[1:])
+    there = min(begin + start, end), min(begin + start + shape[0], end)
     with reading(stored.path):
-        values = stored.rows(*there)[:, *rest] if rest else stored.rows(*there)
+        values = stored.rows(*there)
         if target.correction:
             values = values + target.correction.rows(*there)
-    shape = (stop - start, *target.shape[1:])
+    values = values[:, *rest] if rest else values
     if values.shape != shape:
         values = np.pad(values, [(0, wanted - found) for wanted, found in zip(shape, values.shape, strict=True)])
     largest, most = float(np.abs(values).max()), LARGEST.get(target.type, _LARGEST_IN_BLOCKS)

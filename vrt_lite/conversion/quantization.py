@@ -108,7 +108,8 @@ def quantize_text(file: GgufFile, kind: str, *, importance: Mapping[str, np.ndar
 
     `importance` weighs the columns of the tensors that it names. Raises ModelError if it is of another model.
     """
-    keys = (f"{file.architecture}.{key}" for key in ("block_count", "attention.head_count", "attention.head_count_kv"))
+    architecture = file.fields["general.architecture"].value
+    keys = (f"{architecture}.{key}" for key in ("block_count", "attention.head_count", "attention.head_count_kv"))
     layers, heads, kv_heads = (int(file.fields[key].value) for key in keys)
     tied = all(target.name != "output.weight" for target in file.targets)
     model = _Model(layers, heads // kv_heads, tied, with_importance=importance is not None)

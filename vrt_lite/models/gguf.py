@@ -27,7 +27,6 @@ _ALIGNMENT: Final = 32
 Value = str | int | float | bool
 Header = dict[str, Value]
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(|\.gguf)", re.ASCII)
-_MOST_PARTS: Final = 999
 _QUANT = re.compile(
     r"(?:^|[-._])((?:UD-)?I?Q\d(?:_[0-9A-Z]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._]|$)", re.IGNORECASE
 )
@@ -67,7 +66,7 @@ def part_names(name: str) -> tuple[str, ...]:
     They are NAME-00001-of-00003.gguf and so on, as llama.cpp requires (llama_split_path).
     """
     found = _PART.fullmatch(name)
-    if not found or not 1 <= int(found[2]) <= (count := int(found[3])) <= _MOST_PARTS:
+    if not found or not 1 <= int(found[2]) <= (count := int(found[3])):
         return (name,)
     return tuple(f"{found[1]}-{number:05}-of-{count:05}{found[4]}" for number in range(1, count + 1))
 

@@ -216,20 +216,18 @@ def _explain(error: Exception, repository: str) -> ModelError:
             text = f"{repository} is gated: accept its licence at {hub}/{repository}, then `hf auth login` and pull it."
         case errors.RevisionNotFoundError() | errors.RepositoryNotFoundError() | errors.HFValidationError():
             text = f"{repository} is not at {hub}, or is private. Check the name; for a private one: hf auth login"
+        case errors.HfHubHTTPError() if (status := error.response.status_code) < 500 and status not in (408, 429):
+            text = f"{hub} answered {status} for {repository}. Check the name, or `hf auth login`."
         case errors.HfHubHTTPError():
             status = error.response.status_code
-            if status >= 500 or status in (408, 429):
-                text = f"{hub} answered {status} for {repository}."
-                return UnreachableError(f"{text} Pull again later; what has arrived whole is kept.")
-            text = f"{hub} answered {status} for {repository}. Check the name, or `hf auth login`."
+            text = f"{hub} answered {status} for {repository}. Pull again later; what has arrived whole is kept."
+            return UnreachableError(text)
         case OSError() if error.errno is not None:
             file = error.filename or "The download"
             text = f"{file} cannot be written: {error.strerror}. Free some space, then pull again."
         case _ if type(error).__module__.startswith(_HTTP_LIBRARIES):
-            return UnreachableError(
-                f"{hub} cannot be reached, or closed the connection ({reason}). "
-                "Check the connection and pull again; what has arrived whole is kept."
-            )
+            text = f"{hub} cannot be reached, or closed the connection ({reason}). "
+            return UnreachableError(f"{text}Check the connection and pull again; what has arrived whole is kept.")
         case OSError() if type(error) is OSError:  # the client's own check of the length
             text = f"A file of {repository} arrived damaged: its size is not the one that is listed. Pull again."
         case _:

@@ -132,7 +132,7 @@ def partial_bytes(name: str) -> int:
 
 def partial_names() -> list[str]:
     """Names of the models whose pull began and did not end."""
-    return [_name_of(folder) for folder in _entries(home() / "partial") if folder.is_dir()]
+    return [_name_of(folder) for folder in _entries(home() / "partial")]
 
 
 def _name_of(folder: Path) -> str:
