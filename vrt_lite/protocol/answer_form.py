@@ -287,7 +287,7 @@ def compile_template(template: str) -> re.Pattern[str]:
     return re.compile("".join((*pieces, re.escape(template[end:]))), re.IGNORECASE)
 
 
-def check_form(form: AnswerForm) -> None:  # noqa: PLR0912 - one check after another
+def check_form(form: AnswerForm) -> None:
     """Check that a form's values are allowed and fit together; ValueError, naming the value."""
     kinds = {"form": Form, "show": Show, "positions": Positions, "rounding": Rounding}
     for name, allowed in ((name, get_args(kind)) for name, kind in kinds.items()):
