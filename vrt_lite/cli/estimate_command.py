@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan
     from vrt_lite.fitting.pull_options import PullOption, PullOptions
     from vrt_lite.settings import Settings
-    from vrt_lite.show.efforts import EffortEstimate
     from vrt_lite.show.estimates import Estimated
 
 STATUS = "Exit status: 0 it fits, 2 usage, 4 model missing, corrupt or mismatched, 5 it does not fit, 130 interrupted."
@@ -111,16 +110,11 @@ def _assume_memory(settings: Settings, memory_gb: float | None, vram_gb: float |
     return memory
 
 
-def _estimate_efforts(estimate_with: Callable[[Settings], Estimated], settings: Settings) -> list[EffortEstimate]:
+def _estimate_efforts(estimate_with: Callable[[Settings], Estimated], settings: Settings) -> dict[str, Estimated]:
     """Estimate each effort, with all other settings as they are."""
     from vrt_lite.settings import EFFORTS  # noqa: PLC0415
-    from vrt_lite.show.efforts import EffortEstimate  # noqa: PLC0415
 
-    found: list[EffortEstimate] = []
-    for effort in EFFORTS:
-        estimated = estimate_with(replace(settings, effort=effort))
-        found.append(EffortEstimate(effort, estimated.plan, not estimated.refusal, estimated.time))
-    return found
+    return {effort: estimate_with(replace(settings, effort=effort)) for effort in EFFORTS}
 
 
 def _find_offered(
@@ -230,20 +224,19 @@ def _plan_anyway(
 
 
 def _print_parts(
-    estimated: Estimated, memory: MachineMemory, efforts: Sequence[EffortEstimate], *, as_json: bool
+    estimated: Estimated, memory: MachineMemory, efforts: Mapping[str, Estimated], *, as_json: bool
 ) -> None:
     """Print an estimate by part, and what each effort takes in all."""
+    from vrt_lite.show.estimates import describe_settings, effort_to_json, show_efforts, show_parts  # noqa: PLC0415
+
     if as_json:
-        listed = [effort.to_json() for effort in efforts]
+        listed = [effort_to_json(*of) for of in efforts.items()]
         print_json(_to_json(estimated) | {"efforts": listed, "machine": asdict(memory)})
         return
-    from vrt_lite.show.efforts import show_efforts  # noqa: PLC0415
-    from vrt_lite.show.estimates import describe_settings, describe_time, show_parts  # noqa: PLC0415
-
     show_parts(estimated, memory)
     print_text(describe_settings(estimated))
-    if time := describe_time(estimated):
-        print_text(time)
+    if estimated.time:
+        print_text(f"a pair takes {estimated.shown_time} here, in one order")
     if disk := estimated.disk:
         print_text(
             f"disk: {format_bytes(disk.fetched)} fetched, {format_bytes(disk.stays)} stay, at most "

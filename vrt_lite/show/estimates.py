@@ -1,10 +1,10 @@
-"""Shows what judging with a model would take: one quant by part, or all quants in one table."""
+"""Shows what judging with a model would take: one quant by part and by effort, or all quants in one table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import SPARE_BYTES, MachineMemory, format_bytes
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Estimated:
     """One quant of a model as it would run: how many layers it has, the plan, and why it does not fit ("" if it does).
 
-    A model that is not here has a `quant`, and `disk` is what a pull takes of the disk. `time` is that
-    of a judgement; None where it is not known.
+    A model that is not here has a `quant`, and `disk` is what a pull takes of the disk. `choice` is a line that names
+    the file that was chosen from a folder. `time` is that of a judgement; None where it is not known.
     """
 
     name: str
@@ -31,11 +31,17 @@ class Estimated:
     quant: str = ""
     disk: DiskUse | None = None
     time: TimeRange | None = None
+    choice: str = ""
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know: what was changed to make it fit, why it does not."""
-        return [note for note in (*(w.text for w in self.plan.warnings), self.refusal) if note]
+        """What a user should know: the chosen file, what was changed to make it fit, why it does not."""
+        return [note for note in (self.choice, *(w.text for w in self.plan.warnings), self.refusal) if note]
+
+    @property
+    def shown_time(self) -> str:
+        """The time in words; empty if it is not known."""
+        return format_range(self.time) if self.time else ""
 
 
 def show_parts(estimated: Estimated, memory: MachineMemory) -> None:
@@ -55,42 +61,57 @@ def describe_settings(estimated: Estimated) -> str:
     return (
         f"for context {estimate.context} tokens, {estimate.max_pixels} pixels a frame, keys and values "
         f"{settings.kv_type}, repacked weights {'on' if settings.repack else 'off'}"
-        f"{f', on the GPU {describe_offload(estimated)}' if estimate.gpu_bytes else ''}"
+        f"{f', on the GPU {_describe_offload(estimated)}' if estimate.gpu_bytes else ''}"
     )
 
 
-def describe_time(estimated: Estimated) -> str:
-    """How long a judgement takes, in a line; empty if it is not known."""
-    return f"a pair takes {format_range(estimated.time)} here, in one order" if estimated.time else ""
+def effort_to_json(effort: str, estimated: Estimated) -> dict[str, Any]:
+    """Return what judging takes with an effort as plain data."""
+    profile, estimate = estimated.plan.profile, estimated.plan.estimate
+    return {
+        "effort": effort,
+        "max_pixels": profile.max_pixels,
+        "tool_max_pixels": profile.tool_max_pixels,
+        "first_frames": profile.first_frames,
+        "rounds": profile.rounds,
+        "max_new_tokens": profile.max_new_tokens,
+        "context": estimate.context,
+        "bytes": estimate.cpu_bytes,
+        "gpu_bytes": list(estimate.gpu_bytes),
+        "fits": not estimated.refusal,
+        "seconds": estimated.time and asdict(estimated.time),
+    }
+
+
+def show_efforts(efforts: Mapping[str, Estimated]) -> None:
+    """Print a row for each effort: what it limits, and the memory and the time that it takes, as far as it is known."""
+    rows: list[Sequence[str]] = []
+    for effort, of in efforts.items():
+        profile, estimate = of.plan.profile, of.plan.estimate
+        limits = map(str, (profile.max_pixels, profile.rounds, profile.max_new_tokens))
+        gpu = format_bytes(sum(estimate.gpu_bytes)) if estimate.gpu_bytes else ""
+        fits = "no" if of.refusal else "yes"
+        rows.append((effort, *limits, format_bytes(estimate.cpu_bytes), gpu, of.shown_time, fits))
+    show_table(("EFFORT", "PIXELS", "ROUNDS", "REPLY", "MEMORY", "GPU", "TIME", "FITS"), rows)
 
 
 def show_quants(found: Sequence[Estimated], memory: MachineMemory, *, free_disk_bytes: int) -> None:
     """Print a row for each quant that can be pulled: disk, memory, settings, time, and whether it fits."""
-    gpu = ("GPU", "ON THE GPU") if memory.gpus else ()
-    timed = ("A PAIR",) if any(estimated.time for estimated in found) else ()
-    headings = ("QUANT", "FETCHED", "STAYS", "DISK AT MOST", "PROCESSOR", *gpu, "PIXELS", "KV", *timed, "FITS")
-    rows: list[tuple[str, ...]] = []
-    for estimated in found:
-        plan, disk = estimated.plan, estimated.disk
-        short = ["memory"] if estimated.refusal else []
-        if disk and disk.most + SPARE_BYTES > free_disk_bytes:
-            short.append("disk")
-        rows.append(
-            (
-                estimated.quant,
-                *map(format_bytes, (disk.fetched, disk.stays, disk.most) if disk else ()),
-                format_bytes(plan.estimate.cpu_bytes),
-                *((format_bytes(sum(plan.estimate.gpu_bytes)), describe_offload(estimated)) if gpu else ()),
-                str(plan.estimate.max_pixels),
-                plan.settings.kv_type,
-                *([format_range(estimated.time) if estimated.time else "-"] if timed else []),
-                f"no: {', '.join(short)}" if short else "yes",
-            )
-        )
-    show_table(headings, rows)
+    rows: list[Sequence[str]] = []
+    for of in found:
+        estimate, disk = of.plan.estimate, of.disk
+        short = ["memory"] if of.refusal else []
+        short += ["disk"] if disk and disk.most + SPARE_BYTES > free_disk_bytes else []
+        sizes = (disk.fetched, disk.stays, disk.most, estimate.cpu_bytes) if disk else (estimate.cpu_bytes,)
+        gpu = (format_bytes(sum(estimate.gpu_bytes)), _describe_offload(of)) if memory.gpus else ("", "")
+        settings = (str(estimate.max_pixels), of.plan.settings.kv_type)
+        fits = f"no: {', '.join(short)}" if short else "yes"
+        rows.append((of.quant, *map(format_bytes, sizes), *gpu, *settings, of.shown_time, fits))
+    on_disk = ("FETCHED", "STAYS", "DISK AT MOST") if found[0].disk else ()
+    show_table(("QUANT", *on_disk, "PROCESSOR", "GPU", "ON THE GPU", "PIXELS", "KV", "A PAIR", "FITS"), rows)
 
 
-def describe_offload(estimated: Estimated) -> str:
+def _describe_offload(estimated: Estimated) -> str:
     """What is on GPUs, in words."""
     settings = estimated.plan.settings
     if settings.gpu_layers == 0:

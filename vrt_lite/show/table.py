@@ -16,16 +16,17 @@ _PROSE = 24
 
 
 def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, stream: TextIO | None = None) -> None:
-    """Print rows under their headings; no row is cut short.
+    """Print rows under their headings; no row is cut short, and a column without a value is left out.
 
     On a terminal only columns of prose break, between words. Where even so the table is too wide, each value gets a
     line of its own below the first one of its row.
     """
     to = stream or sys.stdout
+    kept = [at for at in range(len(headings)) if not rows or any(row[at] for row in rows)]
+    headings, rows = [headings[at] for at in kept], [[row[at] for at in kept] for row in rows]
     if not to.isatty():
         write_columns(headings, rows, to)
         return
-    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
@@ -37,7 +38,7 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, stream
             for heading, width in zip(headings, widths, strict=True):
                 table.add_column(heading, width=width)
             for row in shown:
-                table.add_row(*(Padding(Text(cell.lstrip()), (0, 0, 0, _indent_of(cell))) for cell in row))
+                table.add_row(*map(Text, row))
             console.print(table)
             return
     _write_records(headings, rows, to)
@@ -70,25 +71,18 @@ def _is_prose(column: Sequence[str]) -> bool:
 
 
 def _narrowest(cell: str, *, prose: bool) -> int:
-    """Return the cells that a text takes at least: all of it, or of prose its indent and its longest word."""
+    """Return the cells that a text takes at least: all of it, or of prose its longest word."""
     from rich.cells import cell_len
 
-    return _indent_of(cell) + max(map(cell_len, cell.split()), default=0) if prose else cell_len(cell)
-
-
-def _indent_of(cell: str) -> int:
-    return len(cell) - len(cell.lstrip())
+    return max(map(cell_len, cell.split()), default=0) if prose else cell_len(cell)
 
 
 def _write_records(headings: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
     """Write each row as lines: its first value, and below it every other one after its heading."""
     for row in rows:
-        inner = " " * (_indent_of(row[0]) + 2)
         named = zip(headings[1:], row[1:], strict=True)
-        write_lines(
-            [row[0], *(f"{inner}{f'{heading.lower()} ' if heading else ''}{cell}" for heading, cell in named if cell)],
-            stream,
-        )
+        lines = (f"  {f'{heading.lower()} ' if heading else ''}{cell}" for heading, cell in named if cell)
+        write_lines([row[0], *lines], stream)
 
 
 def write_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO) -> None:

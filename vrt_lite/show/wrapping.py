@@ -38,11 +38,10 @@ def terminal_width(stream: TextIO) -> int:
     """Return how many columns the terminal behind a stream has; 0 if the stream is no terminal."""
     if not stream.isatty():
         return 0
-    columns = 0
-    if not os.environ.get("COLUMNS"):
+    if not os.environ.get("COLUMNS"):  # which goes before the size that the terminal says
         with contextlib.suppress(OSError, ValueError):
-            columns = os.get_terminal_size(stream.fileno()).columns
-    return columns or shutil.get_terminal_size().columns
+            return os.get_terminal_size(stream.fileno()).columns
+    return shutil.get_terminal_size().columns
 
 
 def wrap_line(line: str, width: int, *, indent: int = 2) -> list[str]:

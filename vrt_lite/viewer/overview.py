@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
+from vrt_lite.evaluation.cases import read_eval_about
+from vrt_lite.evaluation.evaluate import figures_of
 from vrt_lite.records.conditions import conditions_of
-from vrt_lite.show.words import count_of, list_warnings
-from vrt_lite.viewer.evaluation_view import prepare_evaluation
+from vrt_lite.show.evaluation_charts import list_charts
+from vrt_lite.show.evaluation_sections import (
+    FigureSection,
+    Table,
+    describe_counts,
+    describe_rows,
+    list_sections,
+    name_main,
+    name_set,
+)
+from vrt_lite.show.words import count_of, list_warnings, name_judge, percent
 from vrt_lite.viewer.ranking_view import prepare_ranking
 from vrt_lite.viewer.run_view import RunView, describe_better
+
+if TYPE_CHECKING:
+    from vrt_lite.records.figures import Figures
 
 _MOST_LISTED = 500
 """How many pairs a browser without scripts lists."""
@@ -16,7 +31,7 @@ _MOST_LISTED = 500
 
 def prepare_overview(view: RunView) -> dict[str, Any]:
     """Prepare the overview of a run. Its `table` is for a browser without scripts: a caption, headings and rows."""
-    prepare = {"rank": prepare_ranking, "eval": prepare_evaluation}.get(view.run.kind, _prepare_comparisons)
+    prepare = {"rank": prepare_ranking, "eval": _prepare_evaluation}.get(view.run.kind, _prepare_comparisons)
     first = next((judgement for pair in view.pairs if (judgement := view.run.read_pair(pair))), None)
     overview = {"kind": view.run.kind, "run": view.run.name, **prepare(view)}
     if first:
@@ -41,3 +56,34 @@ def _prepare_comparisons(view: RunView) -> dict[str, Any]:
         "warnings": list_warnings(conditions_of(view.run.results())),
         "table": ("Comparisons", ("Video 1", "Video 2", "Better"), table),
     }
+
+
+def _prepare_evaluation(view: RunView) -> dict[str, Any]:
+    """Prepare everything that the viewer shows of an evaluation."""
+    figures, about = figures_of(view.run), read_eval_about(view.run)
+    heading, name, sections = _write_heading(figures), name_set(figures), list_sections(figures)
+    first = next((table for section in sections for table in section.tables), Table((), ()))
+    if about.left_out_rows:
+        rows = [[row] for row in about.left_out_rows]
+        sections.append(FigureSection("No pair to judge", [Table(("Row of the table, and why",), rows, stacks=True)]))
+    return {
+        "title": f"{heading}: {name or view.run.name}",
+        "heading": heading,
+        "lines": [name, name_judge(about.model, figures.scope), view.run.name],
+        "lead": f"{'; '.join([describe_counts(figures), *describe_rows(figures)])}.",
+        "warnings": list_warnings(figures.conditions),
+        "sections": list(map(asdict, sections)),
+        "charts": list(map(asdict, list_charts(figures))),
+        "figures": figures.to_json(),
+        "table": (heading, first.head, first.rows),
+    }
+
+
+def _write_heading(figures: Figures) -> str:
+    """Say how often the judge agrees with people, in which dimension, and on how many of the pairs if not on all."""
+    of = figures.accuracy.get(figures.main)
+    if not of or of.tau.value is None:
+        return "An evaluation"
+    of_pairs = f" ({of.pairs} of {count_of(of.labelled, 'pair')})" if of.pairs < of.labelled else ""
+    share = percent(of.tau.value).replace("%", "\u00a0%")
+    return f"{share} judged as people did{name_main(figures)}{of_pairs}"
