@@ -9,16 +9,18 @@ import pytest
 from tournaments import round_robin, tau
 
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
-from vrt_lite.ranking.ratings import Ratings, Vote, fit
+from vrt_lite.ranking.ratings import JudgedVote, Ratings, fit
 
 CLIPS = 12
 EVERY = CLIPS * (CLIPS - 1)
 HALF = EVERY // 2
 
 
-def active(table: dict[tuple[int, int], Vote], count: int, *, judgements: int, seed: int) -> tuple[Ratings, list[Vote]]:
+def active(
+    table: dict[tuple[int, int], JudgedVote], count: int, *, judgements: int, seed: int
+) -> tuple[Ratings, list[JudgedVote]]:
     """What is known after so many judgements."""
-    votes: list[Vote] = []
+    votes: list[JudgedVote] = []
     judged: list[tuple[int, int]] = []
     while len(judged) < judgements:
         order = next_judgement(votes, count, judged=judged, seed=seed)
@@ -91,7 +93,11 @@ def test_the_choice_is_the_same_again_and_orders_at_work_are_left_out() -> None:
 def test_an_outcome_that_is_known_is_not_asked_for() -> None:
     """Four clips, two of them far above the others: the doubt is within the halves."""
     table = {(0, 2): 20, (0, 3): 20, (1, 2): 20, (1, 3): 20}
-    votes = [v for (i, j), n in table.items() for v in [Vote(i, j, (0.0, 1.0, 0.0)), Vote(j, i, (0.0, 0.0, 1.0))] * n]
+    votes = [
+        v
+        for (i, j), n in table.items()
+        for v in [JudgedVote(i, j, (0.0, 1.0, 0.0)), JudgedVote(j, i, (0.0, 0.0, 1.0))] * n
+    ]
     order = next_judgement(votes, 4, judged=[(0, 3), (1, 2)])
     assert order is not None and set(order) in ({0, 1}, {2, 3})
 

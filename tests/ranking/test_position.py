@@ -19,7 +19,7 @@ from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort
-from vrt_lite.ranking.ratings import Vote, fit
+from vrt_lite.ranking.ratings import JudgedVote, fit
 from vrt_lite.records.ladders import Ladder, RankedClip
 from vrt_lite.records.pairs import Result
 from vrt_lite.runs.store import Store
@@ -31,7 +31,7 @@ STRONG = 3.0
 """Log odds for the clip shown first."""
 
 
-def group_of(table: Mapping[tuple[int, int], Vote]) -> ClipGroup:
+def group_of(table: Mapping[tuple[int, int], JudgedVote]) -> ClipGroup:
     """What a judge said of numbered clips, as answers of a run; a hard vote is a choice without probabilities."""
     group = ClipGroup("", "", tuple(RankedClip(str(n), Path(str(n)), str(n)) for n in range(CLIPS)))
     for (a, b), vote in table.items():
@@ -102,7 +102,9 @@ def test_ladders_of_noisy_judges(first: float, noise: float, least: int, *, soft
         ladder = rate_group(group_of(table))
         right.append(in_order(ladder, strength))
         differ = {pair.clips for pair in ladder.pairs if pair.disagreements}
-        tied = [Vote(v.a, v.b, (1.0, 0.0, 0.0)) if {(v.a, v.b), (v.b, v.a)} & differ else v for v in table.values()]
+        tied = [
+            JudgedVote(v.a, v.b, (1.0, 0.0, 0.0)) if {(v.a, v.b), (v.b, v.a)} & differ else v for v in table.values()
+        ]
         rated = {standing.clip: standing.ratings["OA"].strength for standing in ladder.standings}
         ordered = tuple(rated[clip] for clip in range(CLIPS))
         better.append(tau(strength, ordered) - tau(strength, fit(tied, CLIPS).strength))
@@ -127,7 +129,7 @@ def test_intervals_cover_beside_a_strong_preference(noise: float, *, soft: bool)
 
 
 def test_a_judge_who_only_ever_names_the_first_tells_no_clips_apart() -> None:
-    always = {(a, b): Vote(a, b, (0.0, 1.0, 0.0)) for a in range(CLIPS) for b in range(CLIPS) if a != b}
+    always = {(a, b): JudgedVote(a, b, (0.0, 1.0, 0.0)) for a in range(CLIPS) for b in range(CLIPS) if a != b}
     ladder = rate_group(group_of(always))
     assert {round(standing.ratings["OA"].strength, 6) for standing in ladder.standings} == {0.0}
     assert {standing.letters for standing in ladder.standings} == {("a",)}
@@ -139,15 +141,15 @@ def test_a_judge_who_only_ever_names_the_first_tells_no_clips_apart() -> None:
 def test_only_pairs_with_a_winner_go_round() -> None:
     """Three clips of which each beats the next; the last pair's orders name opposite winners."""
     sure, unsure = (0.0, 0.9, 0.1), (0.0, 0.6, 0.4)
-    table = {(a, b): Vote(a, b, sure) for a, b in ((0, 1), (1, 2), (2, 0))}
-    table |= {(b, a): Vote(b, a, (0.0, 0.1, 0.9)) for a, b in list(table)}
+    table = {(a, b): JudgedVote(a, b, sure) for a, b in ((0, 1), (1, 2), (2, 0))}
+    table |= {(b, a): JudgedVote(b, a, (0.0, 0.1, 0.9)) for a, b in list(table)}
     assert rate_group(group_of(table)).cycles == ((0, 1, 2),)
-    opposed = {**table, (0, 2): Vote(0, 2, unsure)}
+    opposed = {**table, (0, 2): JudgedVote(0, 2, unsure)}
     ladder = rate_group(group_of(opposed))
     assert ladder.cycles == ()
     # The evidence stays: the lean of the third pair is still for clip 2.
     [pair] = [pair for pair in ladder.pairs if pair.preferences["OA"].undecided]
     assert (pair.clips, pair.preferences["OA"].leans) == ((0, 2), 2)
     # A tie beside a winner is the likelier of both, so this goes round.
-    softer = {**table, (0, 2): Vote(0, 2, (0.5, 0.2, 0.3))}
+    softer = {**table, (0, 2): JudgedVote(0, 2, (0.5, 0.2, 0.3))}
     assert rate_group(group_of(softer)).cycles == ((0, 1, 2),)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tournaments import FIRST, TIE, difference, round_robin
 
 from vrt_lite.ranking.ladder import find_cycles
-from vrt_lite.ranking.ratings import Z95, Ratings, Vote, fit
+from vrt_lite.ranking.ratings import Z95, JudgedVote, Ratings, fit
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "ratings"
 EVEN, A, B = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
@@ -32,12 +32,14 @@ def error(ratings: Ratings, i: int, j: int) -> float:
 
 def test_davidsons_puddings() -> None:
     data = golden("pudding.json")
-    votes: list[Vote] = []
+    votes: list[JudgedVote] = []
     # Which brand came first is not told: with each comparison in both orders, no advantage is left to find. The votes
     # are then twice too many.
     for i, j, won, lost, tied in data["rows"]:
         for a, b, odds in ((i - 1, j - 1, (A, B)), (j - 1, i - 1, (B, A))):
-            votes += [Vote(a, b, odds[0])] * won + [Vote(a, b, odds[1])] * lost + [Vote(a, b, EVEN)] * tied
+            votes += (
+                [JudgedVote(a, b, odds[0])] * won + [JudgedVote(a, b, odds[1])] * lost + [JudgedVote(a, b, EVEN)] * tied
+            )
     rated = fit(votes, 6, prior=None, dispersion=1.0)
     worth = np.exp(rated.strength)
     assert worth / worth.sum() == pytest.approx(data["worth"], abs=3e-5)
@@ -49,12 +51,12 @@ def test_davidsons_puddings() -> None:
 
 def baseball(*, both_orders: bool) -> Ratings:
     data = golden("baseball.json")
-    votes: list[Vote] = []
+    votes: list[JudgedVote] = []
     for home, away, won, lost in data["rows"]:
         a, b = data["teams"].index(home), data["teams"].index(away)
-        votes += [Vote(a, b, A)] * won + [Vote(a, b, B)] * lost
+        votes += [JudgedVote(a, b, A)] * won + [JudgedVote(a, b, B)] * lost
         if both_orders:
-            votes += [Vote(b, a, B)] * won + [Vote(b, a, A)] * lost
+            votes += [JudgedVote(b, a, B)] * won + [JudgedVote(b, a, A)] * lost
     return fit(votes, 7, prior=None, dispersion=1.0)
 
 
@@ -126,7 +128,7 @@ votes_of_six = st.lists(st.tuples(clips, clips, odds).filter(lambda v: v[0] != v
 @settings(deadline=None)
 @given(votes_of_six)
 def test_every_set_of_votes_gives_finite_ratings(drawn: list[tuple[int, int, Any]]) -> None:
-    votes = [Vote(*each) for each in drawn]
+    votes = [JudgedVote(*each) for each in drawn]
     rated = fit(votes, 6)
     numbers = [*rated.strength, *rated.low, *rated.high, rated.tie, rated.first, rated.first_low, rated.first_high]
     assert np.isfinite(numbers).all() and np.isfinite(rated.covariance).all()
@@ -136,7 +138,7 @@ def test_every_set_of_votes_gives_finite_ratings(drawn: list[tuple[int, int, Any
     assert set().union(*rated.alike()) == set(range(6))
     assert rated.beats(0, 1) + rated.beats(1, 0) == pytest.approx(1)
     # Exchanging the two clips of every vote mirrors the ratings, the other clip being shown first now.
-    mirrored = fit([Vote(v.b, v.a, (v.odds[0], v.odds[1], v.odds[2])) for v in votes], 6)
+    mirrored = fit([JudgedVote(v.b, v.a, (v.odds[0], v.odds[1], v.odds[2])) for v in votes], 6)
     assert mirrored.strength == pytest.approx([-s for s in rated.strength], abs=1e-6)
 
 
@@ -151,15 +153,15 @@ def test_no_votes_one_clip_and_no_clip() -> None:
 @pytest.mark.parametrize(
     ("vote", "said"),
     [
-        (Vote(1, 1, A), "compares 1 with 1"),
-        (Vote(0, 3, A), "0 to 2"),
-        (Vote(-1, 0, A), "0 to 2"),
-        (Vote(0, 1, (0.0, 0.0, 0.0)), "odds"),
-        (Vote(0, 1, (1.5, -0.5, 0.0)), "odds"),
-        (Vote(0, 1, (math.nan, 0.5, 0.5)), "odds"),
+        (JudgedVote(1, 1, A), "compares 1 with 1"),
+        (JudgedVote(0, 3, A), "0 to 2"),
+        (JudgedVote(-1, 0, A), "0 to 2"),
+        (JudgedVote(0, 1, (0.0, 0.0, 0.0)), "odds"),
+        (JudgedVote(0, 1, (1.5, -0.5, 0.0)), "odds"),
+        (JudgedVote(0, 1, (math.nan, 0.5, 0.5)), "odds"),
     ],
 )
-def test_votes_that_are_none_are_refused(vote: Vote, said: str) -> None:
+def test_votes_that_are_none_are_refused(vote: JudgedVote, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         fit([vote], 3)
 

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from vrt_lite.ranking.ratings import Z95, Ratings, Vote
+from vrt_lite.ranking.ratings import Z95, JudgedVote, Ratings
 
 TIE = -0.5
 FIRST = 0.5
@@ -21,14 +21,14 @@ def vote(
     soft: bool = False,
     noise: float = 0.0,
     first: float = FIRST,
-) -> Vote:
+) -> JudgedVote:
     """Clip a, shown first, against b. A soft vote is the odds themselves, off by `noise` in the log odds."""
     d = strength[a] - strength[b] + first + noise * rng.normal()
     odds = np.exp([TIE, d / 2, -d / 2])
     odds /= odds.sum()
     if not soft:
         odds = rng.multinomial(1, odds)
-    return Vote(a, b, (float(odds[0]), float(odds[1]), float(odds[2])))
+    return JudgedVote(a, b, (float(odds[0]), float(odds[1]), float(odds[2])))
 
 
 def round_robin(
@@ -38,7 +38,7 @@ def round_robin(
     soft: bool = False,
     noise: float = 0.0,
     first: float = FIRST,
-) -> dict[tuple[int, int], Vote]:
+) -> dict[tuple[int, int], JudgedVote]:
     """Both orders of every pair."""
     pairs = [order for pair in combinations(range(len(strength)), 2) for order in (pair, pair[::-1])]
     return {(a, b): vote(rng, strength, a, b, soft=soft, noise=noise, first=first) for a, b in pairs}

@@ -12,7 +12,7 @@ from vrt_lite.protocol.answer_form import compare_scores
 from vrt_lite.protocol.messages import KEYS, OVERALL
 from vrt_lite.protocol.verdict import MIRROR, odds_of
 from vrt_lite.ranking.clip_groups import ClipGroup
-from vrt_lite.ranking.ratings import Vote, fit
+from vrt_lite.ranking.ratings import JudgedVote, fit
 from vrt_lite.records.conditions import conditions_of
 from vrt_lite.records.ladders import Ladder, LadderPair, RankedClip, Rated, Standing, UnrankedClip
 from vrt_lite.records.pairs import JudgedPair, count_orders
@@ -67,19 +67,19 @@ def rate_group(group: ClipGroup) -> Ladder:
     )
 
 
-def collect_votes(group: ClipGroup, key: str) -> list[Vote]:
+def collect_votes(group: ClipGroup, key: str) -> list[JudgedVote]:
     """Return the votes for one key, one for each judged order: soft where the judge gave probabilities.
 
     The ratings model the advantage of being shown first, so pairs whose orders disagree count in full. A winner that
     the measures contradict is no vote for either clip.
     """
-    votes: list[Vote] = []
+    votes: list[JudgedVote] = []
     for i, j in sorted(group.results, key=lambda order: (min(order), max(order), order)):
         if preference := group.results[i, j].preferences.get(key):
             tie, one, two = odds_of(preference.winner, preference.odds)
             if preference.undecided:
                 one = two = (one + two) / 2
-            votes.append(Vote(i, j, (tie, one, two)))
+            votes.append(JudgedVote(i, j, (tie, one, two)))
     return votes
 
 

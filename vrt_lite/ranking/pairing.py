@@ -16,14 +16,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.ranking.ratings import Ratings, Vote, fit
+from vrt_lite.ranking.ratings import JudgedVote, Ratings, fit
 
 MOST = 300
 """How many pairs, the most doubtful ones, are examined in full; it limits the time. 24 clips have fewer pairs."""
 
 
 def next_judgement(
-    votes: Sequence[Vote],
+    votes: Sequence[JudgedVote],
     count: int,
     *,
     judged: Collection[tuple[int, int]],

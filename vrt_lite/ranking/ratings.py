@@ -37,7 +37,7 @@ Z95 = 1.959964
 
 
 @dataclass(frozen=True, slots=True)
-class Vote:
+class JudgedVote:
     """One judgement of clips `a` and `b`, by number; `a` was shown as video 1.
 
     `odds` are the judge's probabilities of (tie, a, b), or 1 for the winner alone; `fit` scales them to a sum of 1.
@@ -104,7 +104,9 @@ class Ratings:
         return abs(self.strength[i] - self.strength[j]) > Z95 * self._error(i, j)
 
 
-def fit(votes: Sequence[Vote], count: int, *, prior: float | None = PRIOR, dispersion: float | None = None) -> Ratings:
+def fit(
+    votes: Sequence[JudgedVote], count: int, *, prior: float | None = PRIOR, dispersion: float | None = None
+) -> Ratings:
     """Rate `count` clips by the maximum of the posterior, found by Newton's method: milliseconds for a hundred votes.
 
     The weak prior keeps everything finite: without votes, with clips that always won, and with clips that were never
@@ -165,7 +167,7 @@ _LOGITS = np.array([[0, 0, 1, 0], [0.5, -0.5, 0, 0.5], [-0.5, 0.5, 0, -0.5]])
 _PRODUCTS = _LOGITS[:, :, None] * _LOGITS[:, None, :]
 
 
-def _table(votes: Sequence[Vote], count: int) -> _Table:
+def _table(votes: Sequence[JudgedVote], count: int) -> _Table:
     own = np.array([(vote.a, vote.b, count, count + 1) for vote in votes], dtype=np.int64).reshape(-1, 4)
     odds = np.array([vote.odds for vote in votes], dtype=np.float64).reshape(-1, 3)
     for number, vote in enumerate(votes):
