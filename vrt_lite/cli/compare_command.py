@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from vrt_lite.cli.options import (
     FILE,
     PATH,
-    ChosenJudge,
     find_source,
+    format_time,
     fps_option,
     json_option,
     judge_options,
@@ -26,16 +25,17 @@ from vrt_lite.cli.options import (
     report_options,
     store_option,
     stored_option,
+    take_judge,
+    take_prompt,
 )
+from vrt_lite.cli.report_writing import take_report, write_wanted
 from vrt_lite.clip_files import add_rate, files_of
 from vrt_lite.errors import StoreError, UsageError
 from vrt_lite.interfaces import Observe, ignore
 from vrt_lite.settings import Settings
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Finish, Judge
-    from vrt_lite.cli.report_writing import WantedReport
-    from vrt_lite.records.judgement import Judgement
+    from vrt_lite.api import Finish
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import BothOrders
 
@@ -77,18 +77,16 @@ def compare(
     a: str,
     b: str,
     *,
-    prompt: str,
-    judge: ChosenJudge,
     fps: str | None,
     as_json: bool,
     trace: Path | None,
     sheet: Path | None,
-    report: WantedReport | None,
     measures: bool,
     again: bool,
     store: Path | None,
     quiet: bool,
     verbose: int,
+    **options: Any,
 ) -> None:
     """Judge two clips, A and B, made from one prompt.
 
@@ -109,30 +107,35 @@ def compare(
 
     Options that you always give can be set once for all commands: vrt-lite config --help
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    if find_source("confidence") and judge.settings.both_orders != "auto":
-        raise UsageError(f"--skip-second-at {judge.settings.confidence:g} is about --orders auto: give both.")
+    prompt, report, judge = take_prompt(options), take_report(options), take_judge(options)
+    orders, confidence = judge.settings.both_orders, judge.settings.confidence
+    if find_source("confidence") and orders != "auto":
+        raise UsageError(f"--skip-second-at {confidence:g} is about --orders auto: give both.")
     one, other = add_rate([Path(a), Path(b)], fps)
     _check_outputs((one, other), {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
     finish = _sheet_drawer(sheet) if sheet else None
-    silent = quiet or as_json
-    with _open_store(store) as kept, contextlib.ExitStack() as stack:
-        opening = functools.partial(judge.open, verbose=verbose > 1, measures=measures)
-        opened = stack.enter_context(opening(digest=kept and kept.digest))
+    silent, made = quiet or as_json, None
+    with contextlib.ExitStack() as stack:
+        kept = _open_store(store, stack)
+        found: dict[str, Any] = {"digest": kept.digest} if kept else {}
+        opened = stack.enter_context(judge.open(verbose=verbose > 1, measures=measures, **found))
         observe: Observe = ignore
         if not silent:
             from vrt_lite.show.judge_view import JudgeView, OrderSorter  # noqa: PLC0415
 
             observe = OrderSorter(stack.enter_context(JudgeView(verbose=verbose > 0, live=verbose < 2)).observe)
         work = functools.partial(opened.compare, one, other, prompt=prompt, trace=trace, observe=observe, finish=finish)
-        finding = functools.partial(_find_or_judge, work, opened, (one, other), prompt, kept, observe)
-        judgement, made = finding(again=again or bool(trace or sheet), measures=measures)
+        if kept is None:
+            judgement = work()
+        else:
+            from vrt_lite.runs.history import compare_once, describe_orders  # noqa: PLC0415
+
+            opened.connect(observe)
+            asked = f"{describe_orders(orders, confidence)}{'' if measures else ' unmeasured'}"
+            anew = again or bool(trace or sheet)
+            judgement, made = compare_once(work, opened, (one, other), prompt, store=kept, orders=asked, again=anew)
     if made and not quiet:
-        print_text(f"found: this was judged before, {made}. To judge it anew: --again", err=True)
-    _show(judgement, report, as_json=as_json, quiet=quiet)
-
-
-def _show(judgement: Judgement, report: WantedReport | None, *, as_json: bool, quiet: bool) -> None:
-    """Print the verdict, and write the report."""
+        print_text(f"found: this was judged before, {format_time(made)}. To judge it anew: --again", err=True)
     if as_json:
         print_json(judgement.to_json())
     else:
@@ -140,37 +143,10 @@ def _show(judgement: Judgement, report: WantedReport | None, *, as_json: bool, q
 
         show_verdict(judgement, advise=not quiet)
     if report:
-        from vrt_lite.cli.report_writing import write_wanted  # noqa: PLC0415
-
         write_wanted(report, judgement, quiet=quiet)
 
 
-def _find_or_judge(
-    work: Callable[[], Judgement],
-    judge: Judge,
-    clips: tuple[Path, Path],
-    prompt: str,
-    store: Store | None,
-    observe: Observe,
-    *,
-    again: bool,
-    measures: bool,
-) -> tuple[Judgement, str]:
-    """Return the judgement, and when it was made if it was found in the store, "" if it was not."""
-    if store is None:
-        return work(), ""
-    from vrt_lite.cli.runs_command import format_time  # noqa: PLC0415
-    from vrt_lite.runs.history import compare_once, describe_orders  # noqa: PLC0415
-
-    judge.connect(observe)
-    orders = describe_orders(judge.settings.both_orders, judge.settings.confidence)
-    asked = orders if measures else f"{orders} unmeasured"
-    judgement, made = compare_once(work, judge, clips, prompt, store=store, orders=asked, again=again)
-    return judgement, format_time(made) if made else ""
-
-
-@contextlib.contextmanager
-def _open_store(path: Path | None) -> Generator[Store | None]:
+def _open_store(path: Path | None, stack: contextlib.ExitStack) -> Store | None:
     """Open the store. Where the user's own cannot be opened, say that nothing is kept: the verdict is what counts."""
     from vrt_lite.runs.store import Store  # noqa: PLC0415
 
@@ -180,13 +156,14 @@ def _open_store(path: Path | None) -> Generator[Store | None]:
         if path:
             raise
         print_text(f"This comparison is not kept. {error}", err=True)
-        yield None
-        return
-    try:
-        yield opened
-    finally:
+        return None
+
+    @stack.callback
+    def close() -> None:
         with contextlib.suppress(StoreError):
             opened.close()
+
+    return opened
 
 
 def _sheet_drawer(path: Path) -> Finish:
@@ -202,22 +179,13 @@ def _check_outputs(clips: tuple[Path, Path], outputs: Mapping[str, Path | None])
     given = click.get_current_context().params
     inputs = {f"--{name.replace('_', '-')}": given[name] for name in ("prompt_file", "model", "projector")}
     used = {option: Path(path) for option, path in inputs.items() if path}
-    files = [file for clip in clips for file in _files_of(clip)] if any(outputs.values()) else []
-    for option, output in outputs.items():
-        if output is None:
-            continue
+    files = [file for clip in clips for file in files_of(clip)] if any(outputs.values()) else []
+    for option, output in ((option, path) for option, path in outputs.items() if path):
         if any(_same_file(output, file) for file in files):
             raise UsageError(f"{output} is one of the clips; write to another file.")
-        for other, path in used.items():
-            if _same_file(output, path):
-                raise UsageError(f"{option} {output} is also {other}; write to another file.")
+        if other := next((other for other, path in used.items() if _same_file(output, path)), None):
+            raise UsageError(f"{option} {output} is also {other}; write to another file.")
         used[option] = output
-
-
-def _files_of(clip: Path) -> tuple[Path, ...]:
-    if os.path.isfile(clip):  # noqa: PTH113 - it raises nothing
-        return (clip,)
-    return files_of(clip)
 
 
 def _same_file(a: Path, b: Path) -> bool:

@@ -21,16 +21,16 @@ from vrt_lite.cli.options import (
     print_text,
     report_options,
     run_options,
+    take_run,
 )
+from vrt_lite.cli.report_writing import WantedReport, take_report, write_run_report
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, WorkerEndedError
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
     from vrt_lite.cli.report_writing import WantedReport
-    from vrt_lite.evaluation.evaluate import Evaluation, PairSelection
+    from vrt_lite.evaluation.evaluate import Evaluation
     from vrt_lite.evaluation.sets import LabelledSet, Place
-    from vrt_lite.records.figures import Figures
-    from vrt_lite.runs.store import Store
 
 STATUS = """Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
 or set missing or out of reach, or the engine died at a pair. 5 out of memory, 6 no pair got a verdict, 7 store,
@@ -65,10 +65,9 @@ def evaluate(
     sample: int | None,
     budget: int | None,
     order: Any,
-    run: ChosenRun,
-    report: WantedReport | None,
     plots: Path | None,
     self_check: bool,
+    **options: Any,
 ) -> None:
     """Compare a judge with a labelled SET of pairs.
 
@@ -85,30 +84,52 @@ def evaluate(
     Every judgement is kept when it is made: the same call resumes where it stopped. The network is used with --pull
     and --backend only. --seed also draws the sample and the random order.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    _check_plots(plots)
-    from vrt_lite.evaluation.evaluate import PairSelection  # noqa: PLC0415
-    from vrt_lite.evaluation.sets import read_set  # noqa: PLC0415
+    report, run = take_report(options), take_run(options)
+    from vrt_lite.evaluation import evaluate as work  # noqa: PLC0415
+    from vrt_lite.evaluation.sets import choose_pairs, read_set  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
+    from vrt_lite.show.judge_view import JudgeView  # noqa: PLC0415
+    from vrt_lite.show.run_views import EvaluationView  # noqa: PLC0415
 
+    if plots:
+        from vrt_lite.show.evaluation_charts import check_plots  # noqa: PLC0415
+
+        check_plots()
     found = read_set(_find_set(labelled, split, folder, pull=pull, quiet=run.quiet))
     settings = run.judge.settings
-    selection = PairSelection(order, limit, sample, settings.seed, budget)
+    selection = work.PairSelection(order, limit, sample, settings.seed, budget)
     if not settings.preset:
         run = replace(run, judge=replace(run.judge, settings=replace(settings, preset=found.place.layout.preset)))
+    pairs = choose_pairs(found.pairs, limit=limit, sample=sample, seed=settings.seed)
+    total = len(pairs) * (2 if order == "both" else 1)
     with Store(run.store) as store, run.open_judge(store) as judge:
-        _connect(judge, found, quiet=run.quiet, check=self_check)
-        made = _judge_pairs(found, selection, judge, store, run)
-    _print_figures(made.figures, run, judge=made.judge, name=made.run, plots=plots)
-    _finish(made.figures, report, made.run, run)
+        judge.connect(JudgeView(quiet=run.quiet, live=False).observe)
+        if self_check:
+            _check_judge(judge, found)
+        name = run.name or work.name_run(found, selection, judge.key())
+        if not run.quiet:
+            print_text(f"run {name}: {len(pairs)} pairs of {found.place.layout.full_name}", err=True)
+        with EvaluationView(run.open_screen(), total=total) as view:
+            made = work.evaluate(found, selection, store=store, judge=judge, watcher=view, name=name, jobs=run.jobs)
+    _print_figures(made, run, plots=plots)
+    _finish(made, run, report)
 
 
-def _connect(judge: Judge, found: LabelledSet, *, quiet: bool, check: bool) -> None:
-    """Connect a judge on a server, and check the judge if that is asked for."""
-    from vrt_lite.show.judge_view import JudgeView  # noqa: PLC0415
+def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bool, quiet: bool) -> Place:
+    """Find the set; with `pull`, fetch it first."""
+    from vrt_lite.evaluation.fetching import fetch_set, find_set  # noqa: PLC0415
+    from vrt_lite.evaluation.layouts import find_set_name, layouts_of  # noqa: PLC0415
 
-    judge.connect(JudgeView(quiet=quiet, live=False).observe)
-    if check:
-        _check_judge(judge, found)
+    if pull:
+        name = find_set_name(labelled)
+        if name is None or folder is not None:
+            raise UsageError(
+                "--pull fetches a set by its name, to where vrt-lite keeps it: leave out --from and paths."
+            )
+        layout = layouts_of(name, split)[0]
+        fetch_set(layout, report=lambda line: None if quiet else print_text(line, err=True))
+        split = layout.split
+    return find_set(labelled, split=split, folder=folder)
 
 
 def _check_judge(judge: Judge, found: LabelledSet) -> None:
@@ -128,76 +149,32 @@ def _check_judge(judge: Judge, found: LabelledSet) -> None:
             print_text(f"self-check: {finding.level}: {finding.text}", err=True)
 
 
-def _check_plots(plots: Path | None) -> None:
-    """Raise UsageError if plots are to be drawn and cannot be."""
-    if plots:
-        from vrt_lite.show.evaluation_charts import check_plots  # noqa: PLC0415
-
-        check_plots()
-
-
-def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bool, quiet: bool) -> Place:
-    """Find the set; with `pull`, fetch it first."""
-    from vrt_lite.evaluation.fetching import fetch_set, find_set  # noqa: PLC0415
-    from vrt_lite.evaluation.layouts import find_set_name, layouts_of  # noqa: PLC0415
-    from vrt_lite.evaluation.sets import locate_set  # noqa: PLC0415
-
-    if not pull:
-        return find_set(labelled, split=split, folder=folder)
-    name = find_set_name(labelled)
-    if name is None or folder is not None:
-        raise UsageError("--pull fetches a set by its name, to where vrt-lite keeps it: leave out --from and paths.")
-    layout = layouts_of(name, split)[0]
-    fetched = fetch_set(layout, report=lambda line: None if quiet else print_text(line, err=True))
-    return locate_set(fetched, name=name, split=layout.split)
-
-
-def _judge_pairs(
-    found: LabelledSet, selection: PairSelection, judge: Judge, store: Store, run: ChosenRun
-) -> Evaluation:
-    """Judge the chosen pairs in their run, with progress on stderr."""
-    from vrt_lite.evaluation.evaluate import evaluate as evaluate_judge  # noqa: PLC0415
-    from vrt_lite.evaluation.evaluate import name_run  # noqa: PLC0415
-    from vrt_lite.evaluation.sets import choose_pairs  # noqa: PLC0415
-    from vrt_lite.show.run_views import EvaluationView  # noqa: PLC0415
-
-    pairs = choose_pairs(found.pairs, limit=selection.limit, sample=selection.sample, seed=selection.seed)
-    name = run.name or name_run(found, selection, judge.key())
-    if not run.quiet:
-        print_text(f"run {name}: {len(pairs)} pairs of {found.place.layout.full_name}", err=True)
-    total = len(pairs) * (2 if selection.order == "both" else 1)
-    with EvaluationView(run.open_screen(), total=total) as progress:
-        return evaluate_judge(found, selection, store=store, judge=judge, watcher=progress, name=name, jobs=run.jobs)
-
-
-def _print_figures(figures: Figures, run: ChosenRun, *, judge: str, name: str, plots: Path | None) -> None:
+def _print_figures(made: Evaluation, run: ChosenRun, *, plots: Path | None) -> None:
     """Print the figures; with `plots`, draw them to that folder."""
     effort = run.judge.settings.effort
     if run.as_json:
-        print_json({**figures.to_json(), "effort": effort})
+        print_json({**made.figures.to_json(), "effort": effort})
     else:
         from vrt_lite.show.evaluation_sections import show_figures  # noqa: PLC0415
 
-        show_figures(figures, stream=sys.stdout, judge=judge, run=name)
+        show_figures(made.figures, stream=sys.stdout, judge=made.judge, run=made.run)
         print_effort(effort)
     if plots:
         from vrt_lite.show.evaluation_charts import draw_plots  # noqa: PLC0415
 
-        for path in draw_plots(figures, plots):
+        for path in draw_plots(made.figures, plots):
             print_text(f"drawn: {path}", err=True)
 
 
-def _finish(figures: Figures, report: WantedReport | None, name: str, run: ChosenRun) -> None:
+def _finish(made: Evaluation, run: ChosenRun, report: WantedReport | None) -> None:
     """Write the report. Raise an error with its exit status if every pair failed, or the engine died."""
-    pairs, counts = figures.pairs, figures.failures.counts
+    pairs, counts = made.figures.pairs, made.figures.failures.counts
     if report and pairs.judged:
-        from vrt_lite.cli.report_writing import write_run_report  # noqa: PLC0415
-
-        write_run_report(report, name, run.store, quiet=run.quiet)
+        write_run_report(report, made.run, run.store, quiet=run.quiet)
     if died := counts.get("engine died"):
         raise WorkerEndedError(
             f"The engine died at {died} pair(s), as listed; the rest is judged. To try again: vrt-lite runs --retry "
-            f"{shlex.quote(name)}, and then the same command."
+            f"{shlex.quote(made.run)}, and then the same command."
         )
     if pairs.judged or not counts:
         return

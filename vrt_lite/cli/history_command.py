@@ -7,8 +7,16 @@ from typing import Any
 
 import click
 
-from vrt_lite.cli.options import json_option, open_existing_store, print_json, print_text, store_option
-from vrt_lite.cli.runs_command import STATUS, format_time
+from vrt_lite.cli.options import (
+    format_time,
+    json_option,
+    open_existing_store,
+    print_json,
+    print_text,
+    shorten,
+    store_option,
+)
+from vrt_lite.cli.runs_command import STATUS
 from vrt_lite.errors import UsageError
 
 _HEADINGS = ("ID", "JUDGED", "VIDEO 1", "VIDEO 2", "RESULT", "JUDGE", "PROMPT")
@@ -66,6 +74,5 @@ def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_
 
 def _list_cells(entry: dict[str, Any]) -> tuple[str, ...]:
     when = entry["made"][:16].replace("T", " ")
-    prompt = " ".join(entry["prompt"].split())
-    shown = prompt if len(prompt) <= _PROMPT_CHARACTERS else f"{prompt[: _PROMPT_CHARACTERS - 1]}…"
-    return (entry["id"][:_ID_CHARACTERS], when, entry["first"], entry["second"], entry["words"], entry["judge"], shown)
+    prompt = shorten(entry["prompt"], _PROMPT_CHARACTERS)
+    return (entry["id"][:_ID_CHARACTERS], when, entry["first"], entry["second"], entry["words"], entry["judge"], prompt)

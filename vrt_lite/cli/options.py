@@ -110,7 +110,7 @@ page_options = _add_options(
     click.option("--open", "open_it", is_flag=True, help="Open the report in the browser."),
 )
 """The options of a report's page: `embed` and `open_it`."""
-_JUDGE = _add_options(
+judge_options = _add_options(
     stored_option("model", "-m", "--model", shell_complete=complete_models),
     projector_option,
     click.option("--preset", metavar="NAME", help=f"Dimension wordings: {PRESETS}."),
@@ -136,6 +136,26 @@ _JUDGE = _add_options(
     stored_option("served-model", metavar="NAME"),
     stored_option("backend-kind", metavar="KIND", default="auto"),
 )
+"""The options that choose a judge: `take_judge` reads them."""
+run_options = _add_options(
+    judge_options,
+    jobs_option,
+    click.option("--name", metavar="NAME", help="The run's name. [default: the same for the same call]"),
+    store_option,
+    json_option,
+    quiet_option,
+    click.option("-v", "--verbose", count=True, help="-v prints all notes, -vv the engine's log."),
+)
+"""Those, and the options of a run: `take_run` reads them."""
+prompt_options = _add_options(
+    click.option("-p", "--prompt", metavar="TEXT", help="The text the clips were made from."),
+    click.option("--prompt-file", metavar="FILE", type=PATH, help="Read the prompt from a file."),
+)
+"""The two ways to give a prompt: `take_prompt` reads them."""
+report_options = _add_options(
+    click.option("--report", metavar="FILE.html", type=PATH, help="Write a report: one HTML file."), page_options
+)
+"""The options that write a report: `report_writing.take_report` reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,36 +167,25 @@ class ChosenJudge:
     backend: Remote | None
     settings: Settings
 
-    def open(
-        self,
-        *,
-        verbose: bool = False,
-        process: bool | None = None,
-        digest: Callable[[Path], str] | None = None,
-        **options: Any,
-    ) -> Judge:
-        """Open it; `options` are those of `Judge`. `digest` finds files' digests.
+    def open(self, **options: Any) -> Judge:
+        """Open it; `options` are those of `Judge`.
 
-        With `process` it judges in a process of its own; by default a model that is not bundled does, as its start
-        takes little of the time.
+        A model that is not bundled judges in a process of its own by default: its start takes little of the time.
         """
         from vrt_lite.api import Judge  # noqa: PLC0415
-        from vrt_lite.disk import file_sha256  # noqa: PLC0415
         from vrt_lite.models import bundled_names  # noqa: PLC0415
         from vrt_lite.shortage import limit_heaps, multiply_in_one_thread  # noqa: PLC0415
 
         limit_heaps()
         multiply_in_one_thread()
-        if process is None:
-            process = self.backend is None and self.model not in (None, *bundled_names())
-        options |= {"projector": self.projector, "backend": self.backend, "settings": self.settings}
+        options.setdefault("process", self.backend is None and self.model not in (None, *bundled_names()))
+        own: dict[str, Any] = {"projector": self.projector, "backend": self.backend, "settings": self.settings}
         try:
-            judge = Judge(self.model, verbose=verbose, process=process, digest=digest or file_sha256, **options)
+            return Judge(self.model, **own, **options)
         except ModelError as error:
             if self.settings.sources.get("model") not in ("environment", "file"):
                 raise
             raise ModelError(f"{error}. Without --model, {self.model!r} is set. See: vrt-lite config") from error
-        return judge
 
     def choose_jobs(self, jobs: int | None) -> int:
         """Return how many jobs to use: by default what `tune` found for the model here, 1 if there is nothing.
@@ -196,29 +205,15 @@ class ChosenJudge:
         return jobs if self.backend else min(jobs, MOST_SEQUENCES)
 
 
-def judge_options(command: _Command) -> _Command:
-    """Add the options that choose a judge. The command gets them as `judge`, a `ChosenJudge`."""
-
-    @functools.wraps(command)
-    def call(
-        *given: Any,
-        model: str | None,
-        projector: Path | None,
-        backend: str | None,
-        served_model: str | None,
-        backend_kind: Any,
-        **options: Any,
-    ) -> None:
-        remote = None
-        if backend not in (None, LOCAL):
-            remote = Remote(backend, served_model=served_model, kind=backend_kind)
-        elif "option" in map(find_source, ("served_model", "backend_kind")):
-            raise UsageError("--served-model and --backend-kind are about a server: give its --backend URL as well.")
-        settings = take_settings(options, remote)
-        command(*given, judge=ChosenJudge(model, projector, remote, settings), **options)
-
-    with_judge: Any = call
-    return _JUDGE(with_judge)
+def take_judge(options: dict[str, Any]) -> ChosenJudge:
+    """Take the judge out of the options of a command that has `judge_options`. UsageError for bad values."""
+    model, projector, url, served, kind = (
+        options.pop(name) for name in ("model", "projector", "backend", "served_model", "backend_kind")
+    )
+    remote = None if url in (None, LOCAL) else Remote(url, served_model=served, kind=kind)
+    if remote is None and "option" in map(find_source, ("served_model", "backend_kind")):
+        raise UsageError("--served-model and --backend-kind are about a server: give its --backend URL as well.")
+    return ChosenJudge(model, projector, remote, take_settings(options, remote))
 
 
 def take_settings(options: dict[str, Any], backend: Remote | None = None) -> Settings:
@@ -243,7 +238,8 @@ class ChosenRun:
 
     def open_judge(self, store: Store) -> Judge:
         """Open the judge in a process of its own. The store remembers files' digests."""
-        return self.judge.open(process=True, jobs=self.jobs, digest=store.digest, verbose=self.verbose > 1)
+        options: dict[str, Any] = {"process": True, "jobs": self.jobs, "digest": store.digest}
+        return self.judge.open(verbose=self.verbose > 1, **options)
 
     def open_screen(self, *, quiet: bool = False) -> Screen:
         """Open a screen for the progress."""
@@ -252,61 +248,31 @@ class ChosenRun:
         return Screen(quiet=self.quiet or quiet, live=self.verbose < 2)
 
 
-def run_options(command: _Command) -> _Command:
-    """Add the options of a judge and of a run. The command gets them as `run`, a `ChosenRun`."""
-
-    @functools.wraps(command)
-    def call(*given: Any, judge: ChosenJudge, jobs: int | None, **options: Any) -> None:
-        own = {name: options.pop(name) for name in ("name", "store", "as_json", "quiet", "verbose")}
-        command(*given, run=ChosenRun(judge, judge.choose_jobs(jobs), **own), **options)
-
-    with_run: Any = call
-    more = _add_options(
-        jobs_option,
-        click.option("--name", metavar="NAME", help="The run's name. [default: the same for the same call]"),
-        store_option,
-        json_option,
-        quiet_option,
-        click.option("-v", "--verbose", count=True, help="-v prints all notes, -vv the engine's log."),
-    )
-    return judge_options(more(with_run))
+def take_run(options: dict[str, Any]) -> ChosenRun:
+    """Take the judge and the run out of the options of a command that has `run_options`. UsageError for bad values."""
+    judge, jobs = take_judge(options), options.pop("jobs")
+    own = {name: options.pop(name) for name in ("name", "store", "as_json", "quiet", "verbose")}
+    return ChosenRun(judge, judge.choose_jobs(jobs), **own)
 
 
-def prompt_options(command: _Command) -> _Command:
-    """Add the two ways to give a prompt. The command gets `prompt`, empty without one."""
+def take_prompt(options: dict[str, Any]) -> str:
+    """Take the prompt out of the options, "" without one. UsageError for a file that is no short text."""
+    prompt, path = options.pop("prompt"), options.pop("prompt_file")
+    if not path:
+        return prompt or ""
+    if prompt is not None:
+        raise UsageError("Give --prompt or --prompt-file, not both.")
+    from vrt_lite.disk import open_to_read  # noqa: PLC0415 - rarely given
+    from vrt_lite.protocol.messages import LONGEST_PROMPT  # noqa: PLC0415
 
-    @functools.wraps(command)
-    def call(*given: Any, prompt: str | None, prompt_file: Path | None, **options: Any) -> None:
-        if prompt_file:
-            if prompt is not None:
-                raise UsageError("Give --prompt or --prompt-file, not both.")
-            from vrt_lite.cli.prompt_file import read_prompt_file  # noqa: PLC0415 - rarely given
-
-            prompt = read_prompt_file(prompt_file)
-        command(*given, prompt=prompt or "", **options)
-
-    with_prompt: Any = call
-    return _add_options(
-        click.option("-p", "--prompt", metavar="TEXT", help="The text the clips were made from."),
-        click.option("--prompt-file", metavar="FILE", type=PATH, help="Read the prompt from a file."),
-    )(with_prompt)
-
-
-def report_options(command: _Command) -> _Command:
-    """Add the options that write a report. The command gets `report`, a checked `WantedReport` or None."""
-
-    @functools.wraps(command)
-    def call(*given: Any, report: Path | None, embed: bool, open_it: bool, **options: Any) -> None:
-        wanted = None
-        if report or embed or open_it:
-            from vrt_lite.cli.report_writing import want_report  # noqa: PLC0415
-
-            wanted = want_report(report, embed=embed, open_it=open_it)
-        command(*given, report=wanted, **options)
-
-    with_report: Any = call
-    option = click.option("--report", metavar="FILE.html", type=PATH, help="Write a report: one HTML file.")
-    return option(page_options(with_report))
+    try:
+        with open_to_read(path) as file:
+            # A character is at most four bytes; one byte more is enough to know that it is too long.
+            return file.read(4 * LONGEST_PROMPT + 1).decode("utf-8-sig").rstrip("\r\n")
+    except OSError as error:
+        raise UsageError(f"The prompt file {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The prompt file {path} is not UTF-8 text, or is too long.") from error
 
 
 def open_existing_store(path: Path | None) -> Store:
@@ -340,6 +306,20 @@ def _to_plain(record: object) -> Any:
     from msgspec import to_builtins  # noqa: PLC0415 - only for records; `doctor` runs without it
 
     return to_builtins(record)
+
+
+def format_time(seconds: float, *, whole: bool = False) -> str:
+    """Format a local time: to the minute, or whole, as ISO 8601 with the offset."""
+    from datetime import datetime  # noqa: PLC0415
+
+    moment = datetime.fromtimestamp(seconds).astimezone()
+    return moment.isoformat(timespec="seconds") if whole else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def shorten(text: str, most: int) -> str:
+    """Return a text in one line of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
 def _read_fps(value: str) -> str:

@@ -26,17 +26,17 @@ class WantedReport:
     open_it: bool = False
 
 
-def want_report(path: Path | None, *, embed: bool, open_it: bool) -> WantedReport | None:
-    """Return the report that the options of a command ask for, if any. UsageError if it cannot be written.
+def take_report(options: dict[str, Any]) -> WantedReport | None:
+    """Take the report that is wanted out of a command's options, if any. UsageError if it cannot be written.
 
     A report that is only opened lies among the system's temporary files.
     """
-    if path is None:
-        if not open_it:
-            if embed:
-                raise UsageError("--embed is about a report: give its --report FILE.html, or --open, as well.")
-            return None
-        path = Path(tempfile.mkdtemp(prefix="vrt-lite-")) / "report.html"
+    path, embed, open_it = (options.pop(name) for name in ("report", "embed", "open_it"))
+    if path is None and not open_it:
+        if embed:
+            raise UsageError("--embed is about a report: give its --report FILE.html, or --open, as well.")
+        return None
+    path = path or Path(tempfile.mkdtemp(prefix="vrt-lite-")) / "report.html"
     return WantedReport(check_target(path), embed, open_it)
 
 
@@ -55,18 +55,18 @@ def check_target(output: Path, *, source: Path | None = None, overwrite: bool | 
                 raise UsageError(f"The report {output} cannot be written: it is no regular file.")
             if source and source.exists() and output.samefile(source):
                 raise UsageError(f"{output} is what the report is made from; write to another file.")
-            if not overwrite and not _is_report(output):
-                other = "give another name" if overwrite is None else "give another name, or --overwrite"
-                raise UsageError(f"{output} is there and is no report: {other}.")
+            if not overwrite and b'content="vrt-lite ' not in _read_start(output):
+                other = "" if overwrite is None else ", or --overwrite"
+                raise UsageError(f"{output} is there and is no report: give another name{other}.")
     except (OSError, ValueError) as error:
         raise UsageError(f"The report {str(output)!r} cannot be written: {error}.") from error
     check_name(output)
     return output
 
 
-def _is_report(path: Path) -> bool:
+def _read_start(path: Path) -> bytes:
     with path.open("rb") as file:
-        return b'content="vrt-lite ' in file.read(4096)
+        return file.read(4096)
 
 
 def write_wanted(

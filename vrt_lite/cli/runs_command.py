@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from vrt_lite.cli.options import PATH, json_option, open_existing_store, print_json, print_text, store_option
+from vrt_lite.cli.options import (
+    PATH,
+    format_time,
+    json_option,
+    open_existing_store,
+    print_json,
+    print_text,
+    shorten,
+    store_option,
+)
 from vrt_lite.disk import draft_of
 from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from vrt_lite.runs.export import Format
-    from vrt_lite.runs.store import RunInfo
+    from vrt_lite.runs.store import Run, RunInfo
 
 STATUS = "Exit status: 0 done, 2 usage, 7 the store is damaged, or cannot be read or written, 130 interrupted."
 HEADINGS = ("NAME", "KIND", "LAST USED", "JUDGED", "FAILED", "ABOUT")
 _LONGEST = 68
+_FORMATS: Final[dict[str, Format]] = {".csv": "csv", ".jsonl": "jsonl"}
 
 
 run_argument = click.argument("run", metavar="[RUN]", default="latest")
@@ -46,16 +54,16 @@ def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: 
     with open_existing_store(store) as opened:
         if remove is not None:
             name = opened.find_name(remove)
-            deleted = opened.remove(name)
-            print_text(f"{name} is deleted, with {deleted} judgement(s) that no other run has")
+            print_text(f"{name} is deleted, with {opened.remove(name)} judgement(s) that no other run has")
         elif retry is not None:
             name = opened.find_name(retry)
-            forgotten = opened.forget_failures(name)
-            print_text(f"{forgotten} failure(s) of {name} are forgotten; give its command again")
+            print_text(f"{opened.forget_failures(name)} failure(s) of {name} are forgotten; give its command again")
         elif as_json:
             print_json([_to_json(info) for info in opened.runs()])
         else:
-            _show_runs(opened.runs())
+            from vrt_lite.show.table import show_table  # noqa: PLC0415
+
+            show_table(HEADINGS, [_row(info) for info in opened.runs()])
 
 
 @click.command(epilog=STATUS)
@@ -70,37 +78,45 @@ def show(run: str, *, store: Path | None, as_json: bool, verbose: bool) -> None:
     """
     with open_existing_store(store) as opened:
         found = opened.run(run)
-        [info] = [info for info in opened.runs() if info.name == found.name]
-        if found.kind == "rank":
-            from vrt_lite.ranking.ladder import rate_group  # noqa: PLC0415
-            from vrt_lite.ranking.rank_run import read_groups, read_rank_about  # noqa: PLC0415
-            from vrt_lite.show.leaderboard import show_conclusions, show_ladders  # noqa: PLC0415
+        info = next(info for info in opened.runs() if info.name == found.name)
+        shown = {"rank": _show_ranking, "compare": _show_comparisons}.get(found.kind, _show_evaluation)
+        result = shown(found, as_json=as_json, verbose=verbose)
+        if as_json:
+            print_json(_to_json(info) | result)
 
-            ladders = [rate_group(group) for group in read_groups(found)]
-            if as_json:
-                print_json({**_to_json(info), "ladders": [ladder.to_json() for ladder in ladders]})
-            else:
-                about = read_rank_about(found)
-                told = functools.partial(show_ladders, judge=about.model, scope=about.scope, verbose=verbose)
-                told(ladders, about.left_out, run=found.name)
-                show_conclusions(ladders)
-        elif found.kind == "compare":
-            from vrt_lite.show.comparisons import list_comparisons, show_comparisons  # noqa: PLC0415
 
-            if as_json:
-                print_json({**_to_json(info), "comparisons": list(list_comparisons(found))})
-            else:
-                show_comparisons(found, judge=str(found.about.get("model", "")))
-        else:
-            from vrt_lite.evaluation.cases import read_eval_about  # noqa: PLC0415
-            from vrt_lite.evaluation.evaluate import figures_of  # noqa: PLC0415
-            from vrt_lite.show.evaluation_sections import show_figures  # noqa: PLC0415
+def _show_ranking(run: Run, *, as_json: bool, verbose: bool) -> dict[str, Any]:
+    from vrt_lite.ranking.rank_run import read_rank_about  # noqa: PLC0415
+    from vrt_lite.run_api import read_ladders  # noqa: PLC0415
+    from vrt_lite.show.leaderboard import show_conclusions, show_ladders  # noqa: PLC0415
 
-            figures = figures_of(found)
-            if as_json:
-                print_json({**_to_json(info), "figures": figures.to_json()})
-            else:
-                show_figures(figures, stream=sys.stdout, judge=read_eval_about(found).model, run=found.name)
+    ladders, about = read_ladders(run), read_rank_about(run)
+    if as_json:
+        return {"ladders": [ladder.to_json() for ladder in ladders]}
+    show_ladders(ladders, about.left_out, run=run.name, judge=about.model, scope=about.scope, verbose=verbose)
+    show_conclusions(ladders)
+    return {}
+
+
+def _show_comparisons(run: Run, *, as_json: bool, verbose: bool) -> dict[str, Any]:
+    from vrt_lite.show.comparisons import list_comparisons, show_comparisons  # noqa: PLC0415
+
+    if as_json:
+        return {"comparisons": list(list_comparisons(run))}
+    show_comparisons(run, judge=str(run.about.get("model", "")))
+    return {}
+
+
+def _show_evaluation(run: Run, *, as_json: bool, verbose: bool) -> dict[str, Any]:
+    from vrt_lite.evaluation.cases import read_eval_about  # noqa: PLC0415
+    from vrt_lite.run_api import read_figures  # noqa: PLC0415
+    from vrt_lite.show.evaluation_sections import show_figures  # noqa: PLC0415
+
+    figures = read_figures(run)
+    if as_json:
+        return {"figures": figures.to_json()}
+    show_figures(figures, stream=sys.stdout, judge=read_eval_about(run).model, run=run.name)
+    return {}
 
 
 @click.command(epilog=STATUS)
@@ -143,10 +159,12 @@ def export(run: str, *, output: Path, form: Format | None, overwrite: bool, stor
     A text that a spreadsheet would take for a formula begins with an apostrophe. JSONL has the same, and the whole
     judgement.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    form = form or _format_of(output)
     from vrt_lite.runs.export import csv_lines, json_lines  # noqa: PLC0415
     from vrt_lite.show import safe  # noqa: PLC0415
 
+    form = form or _FORMATS.get(output.suffix.lower())
+    if form is None:
+        raise UsageError(f"{output} ends neither in .csv nor in .jsonl: give --format csv or --format jsonl.")
     with open_existing_store(store) as opened:
         found, to_stdout = opened.run(run), str(output) == "-"
         shown = safe if to_stdout and sys.stdout.isatty() else str
@@ -164,47 +182,18 @@ def export(run: str, *, output: Path, form: Format | None, overwrite: bool, stor
 
 
 def _to_json(info: RunInfo) -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415
-
-    times = {name: format_time(getattr(info, name), whole=True) for name in ("created", "updated")}
-    return asdict(info) | times
+    return asdict(info) | {name: format_time(getattr(info, name), whole=True) for name in ("created", "updated")}
 
 
-def _show_runs(infos: Sequence[RunInfo]) -> None:
-    """Print a row for each run."""
-    from vrt_lite.show.table import show_table  # noqa: PLC0415
-
-    rows = [
-        (info.name, info.kind, format_time(info.updated), str(info.judgements), str(info.failures), _about(info))
-        for info in infos
-    ]
-    show_table(HEADINGS, rows)
-
-
-def _about(info: RunInfo) -> str:
-    """Return what a run is about, not too long: its prompt or prompts, or its labelled set and judge."""
+def _row(info: RunInfo) -> tuple[str, ...]:
+    """Return a run's cells. What it is about is not too long: its prompt or prompts, or its labelled set and judge."""
     about = info.about
-    if info.kind != "rank":
-        return ", ".join(str(about[key]) for key in ("title", "split", "model") if about.get(key))
-    prompts = [*([about["prompt"]] if isinstance(about.get("prompt"), str) else about.get("prompts") or [])]
-    line = " ".join(str(prompts[0] if prompts else "").split())
-    more = f" (and {len(prompts) - 1} more)" if len(prompts) > 1 else ""
-    room = _LONGEST - len(more)
-    return f"{line if len(line) <= room else f'{line[: room - 1].rstrip()}…'}{more}"
-
-
-def format_time(seconds: float, *, whole: bool = False) -> str:
-    """Format a local time: to the minute, or whole, as ISO 8601 with the offset."""
-    from datetime import datetime  # noqa: PLC0415
-
-    moment = datetime.fromtimestamp(seconds).astimezone()
-    return moment.isoformat(timespec="seconds") if whole else f"{moment:%Y-%m-%d %H:%M}"
-
-
-def _format_of(output: Path) -> Format:
-    if (form := output.suffix.lower().removeprefix(".")) in ("csv", "jsonl"):
-        return form
-    raise UsageError(f"{output} ends neither in .csv nor in .jsonl: give --format csv or --format jsonl.")
+    words = ", ".join(str(about[key]) for key in ("title", "split", "model") if about.get(key))
+    if info.kind == "rank":
+        prompts = [about["prompt"]] if isinstance(about.get("prompt"), str) else about.get("prompts") or [""]
+        more = f" (and {len(prompts) - 1} more)" if len(prompts) > 1 else ""
+        words = f"{shorten(str(prompts[0]), _LONGEST - len(more))}{more}"
+    return (info.name, info.kind, format_time(info.updated), str(info.judgements), str(info.failures), words)
 
 
 def _write_lines(path: Path, lines: Iterable[str], *, overwrite: bool) -> int:

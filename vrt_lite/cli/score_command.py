@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from vrt_lite.cli.options import ChosenRun, clip_options, print_json, print_text
+from vrt_lite.cli.options import clip_options, print_json, print_text, take_prompt, take_run
 from vrt_lite.errors import ClipsError, UsageError
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ listed). 4 model missing, corrupt or mismatched, 5 out of memory, 7 the store ca
 @click.command(epilog=STATUS)
 @clip_options
 @click.option("--csv", "as_csv", is_flag=True, help="Print the scores as CSV.")
-def score(
-    clips: tuple[str, ...], *, prompt: str, fps: str | None, recursive: bool, run: ChosenRun, as_csv: bool
-) -> None:
+def score(clips: tuple[str, ...], *, fps: str | None, recursive: bool, as_csv: bool, **options: Any) -> None:
     """Score CLIPS, each by itself, with a judge that does so.
 
     \b
@@ -32,6 +30,7 @@ def score(
     percentile of each: the per cent of the other clips of its folder or group that have less. Each clip is judged once.
     What was judged is kept, so that the same command goes on, and rank finds it.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
+    prompt, run = take_prompt(options), take_run(options)
     from vrt_lite.ranking.entries import read_entries  # noqa: PLC0415
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 
 from vrt_lite.advice import install_extra
-from vrt_lite.cli.options import PATH, ChosenJudge, jobs_option, judge_options, print_text, store_option
+from vrt_lite.cli.options import PATH, jobs_option, judge_options, print_text, store_option, take_judge
 from vrt_lite.errors import UsageError
 
 STATUS = "Exit status: 2 usage, 4 model missing, corrupt or mismatched, 7 the store cannot be used, 130 interrupted."
@@ -52,7 +53,7 @@ def serve(
     open_browser: bool,
     store: Path | None,
     jobs: int | None,
-    judge: ChosenJudge,
+    **options: Any,
 ) -> None:
     """Serve pages and an API to compare, rank and vote.
 
@@ -67,6 +68,7 @@ def serve(
     Behind a reverse proxy give the proxy's name: --host-name judge.example.org. The proxy must pass on the Host. The
     token is asked for there too. docs/serve.md has a proxy's settings.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
+    judge = take_judge(options)
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"--allow {folder} is no folder.")

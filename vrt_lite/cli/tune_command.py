@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,7 +84,7 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     with disk_errors():
         path = save_tuning(tuning, files, machine)
     if as_json:
-        told = {"model": files.name, "machine": asdict(machine), "tuning": asdict(tuning), "file": str(path)}
+        told: dict[str, object] = {"model": files.name, "machine": machine, "tuning": tuning, "file": str(path)}
         print_json(told | {"tried": [_to_json(each) for each in tried]})
         return
     _show(files.name, tuning, tried)
