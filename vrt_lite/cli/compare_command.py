@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,7 +35,8 @@ from vrt_lite.interfaces import Observe, ignore
 from vrt_lite.settings import Settings
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Finish
+    from vrt_lite.api import Finish, Judge
+    from vrt_lite.records.judgement import Judgement
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import BothOrders
 
@@ -108,13 +109,12 @@ def compare(
     Options that you always give can be set once for all commands: vrt-lite config --help
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     prompt, report, judge = take_prompt(options), take_report(options), take_judge(options)
-    orders, confidence = judge.settings.both_orders, judge.settings.confidence
-    if find_source("confidence") and orders != "auto":
-        raise UsageError(f"--skip-second-at {confidence:g} is about --orders auto: give both.")
+    if find_source("confidence") and judge.settings.both_orders != "auto":
+        raise UsageError(f"--skip-second-at {judge.settings.confidence:g} is about --orders auto: give both.")
     one, other = add_rate([Path(a), Path(b)], fps)
     _check_outputs((one, other), {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
     finish = _sheet_drawer(sheet) if sheet else None
-    silent, made = quiet or as_json, None
+    silent = quiet or as_json
     with contextlib.ExitStack() as stack:
         kept = _open_store(store, stack)
         found: dict[str, Any] = {"digest": kept.digest} if kept else {}
@@ -125,15 +125,8 @@ def compare(
 
             observe = OrderSorter(stack.enter_context(JudgeView(verbose=verbose > 0, live=verbose < 2)).observe)
         work = functools.partial(opened.compare, one, other, prompt=prompt, trace=trace, observe=observe, finish=finish)
-        if kept is None:
-            judgement = work()
-        else:
-            from vrt_lite.runs.history import compare_once, describe_orders  # noqa: PLC0415
-
-            opened.connect(observe)
-            asked = f"{describe_orders(orders, confidence)}{'' if measures else ' unmeasured'}"
-            anew = again or bool(trace or sheet)
-            judgement, made = compare_once(work, opened, (one, other), prompt, store=kept, orders=asked, again=anew)
+        asked = functools.partial(_find_or_judge, work, opened, (one, other), prompt, kept, observe)
+        judgement, made = asked(again=again or bool(trace or sheet), measures=measures)
     if made and not quiet:
         print_text(f"found: this was judged before, {format_time(made)}. To judge it anew: --again", err=True)
     if as_json:
@@ -144,6 +137,28 @@ def compare(
         show_verdict(judgement, advise=not quiet)
     if report:
         write_wanted(report, judgement, quiet=quiet)
+
+
+def _find_or_judge(
+    work: Callable[[], Judgement],
+    judge: Judge,
+    clips: tuple[Path, Path],
+    prompt: str,
+    store: Store | None,
+    observe: Observe,
+    *,
+    again: bool,
+    measures: bool,
+) -> tuple[Judgement, float | None]:
+    """Return the judgement, and when it was made if it was found in the store."""
+    if store is None:
+        return work(), None
+    from vrt_lite.runs.history import compare_once, describe_orders  # noqa: PLC0415
+
+    judge.connect(observe)
+    orders = describe_orders(judge.settings.both_orders, judge.settings.confidence)
+    asked = orders if measures else f"{orders} unmeasured"
+    return compare_once(work, judge, clips, prompt, store=store, orders=asked, again=again)
 
 
 def _open_store(path: Path | None, stack: contextlib.ExitStack) -> Store | None:
