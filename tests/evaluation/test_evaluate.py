@@ -561,7 +561,7 @@ def test_the_command_with_the_bundled_judge(tmp_path: Path, capfd: pytest.Captur
         (["genai-bench"], 2, "vrt-lite eval genai-bench --pull"),
         (["nowhere"], 2, "There is no set 'nowhere'"),
         (["nope.csv"], 2, "There is no table 'nope.csv'"),
-        (["pairs.csv", "--pull"], 2, "--pull fetches a set by name"),
+        (["pairs.csv", "--pull"], 2, "--pull fetches a set by its name"),
         (["genai-bench", "--jobs", "17"], 2, "--backend URL"),
         (["genai-bench", "--split", "test"], 2, "vrt-lite eval genai-bench --split test --pull"),
         (["genai-bench", "--split", "unifiedreward"], 2, "Give a copy with --from FOLDER."),

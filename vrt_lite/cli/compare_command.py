@@ -129,14 +129,18 @@ def compare(
         judgement, made = asked(again=again or bool(trace or sheet), measures=measures)
     if made and not quiet:
         print_text(f"found: this was judged before, {format_time(made)}. To judge it anew: --again", err=True)
-    if as_json:
-        print_json(judgement.to_json())
-    else:
-        from vrt_lite.show import show_verdict  # noqa: PLC0415
-
-        show_verdict(judgement, advise=not quiet)
+    _print(judgement, as_json=as_json, advise=not quiet)
     if report:
         write_wanted(report, judgement, quiet=quiet)
+
+
+def _print(judgement: Judgement, *, as_json: bool, advise: bool) -> None:
+    if as_json:
+        print_json(judgement.to_json())
+        return
+    from vrt_lite.show import show_verdict  # noqa: PLC0415
+
+    show_verdict(judgement, advise=advise)
 
 
 def _find_or_judge(
