@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -29,16 +27,6 @@ _STEPS = ((LONGEST_SIDE, 85), (LONGEST_SIDE, 70), (384, 60), (320, 50), (240, 40
 """Longest side in pixels and JPEG quality; the first that fits is taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnFrame:
-    """A frame of a clip, by its number in the file, as a JPEG."""
-
-    source: int
-    width: int
-    height: int
-    data: bytes
-
-
 class Decoder:
     """What a page asks of clips; a context manager. The process begins when it is needed. Methods raise VideoError.
 
@@ -60,99 +48,76 @@ class Decoder:
 
     def check(self, path: Path) -> None:
         """Open a clip, and decode its first frame."""
-        self._call(path, _check, path)
+        self._call(_check, [path])
 
     def draw_frame(self, path: Path, source: int | None) -> bytes:
         """Draw one frame of a clip as a JPEG: by its number in the file, or the middle one."""
-        return self._call(path, _draw_frame, path, source)
+        return self._call(_draw_frame, [path], source)
 
     def draw_judged(
         self, clip: JudgedClip, places: Sequence[Path], sources: Sequence[int], *, largest: int
-    ) -> list[DrawnFrame]:
-        """Draw those frames that a judged clip has, at the size that the model saw, or smaller."""
-        return self._call(Path(clip.path), _draw_judged, clip, places, sources, largest)
+    ) -> dict[int, bytes]:
+        """Draw those frames that a judged clip has, at the size that the model saw, or smaller: JPEGs by number."""
+        return self._call(_draw, places, sources, clip.shown_size, largest, judged=clip)
 
-    def copy(self, path: Path) -> bytes:
+    def copy(self, places: Sequence[Path], judged: JudgedClip | None = None) -> SmallCopy:
         """Make a small copy of a clip that every browser plays."""
-        return self._call(path, _copy, path)
+        return self._call(_copy, places, judged=judged)
 
-    def copy_judged(self, clip: JudgedClip, places: Sequence[Path]) -> SmallCopy:
-        """Make a small copy of a judged clip."""
-        return self._call(Path(clip.path), _copy_judged, clip, places)
-
-    def _call(self, path: Path, function: Callable[..., _T], *args: Any) -> _T:
+    def _call(
+        self, function: Callable[..., _T], places: Sequence[Path], *args: Any, judged: JudgedClip | None = None
+    ) -> _T:
+        """Call a function of an open clip in the process."""
         try:
-            return self._worker.call(function, *args, seconds=_MOST_SECONDS)
+            return self._worker.call(_open_and_call, function, places, judged, args, seconds=_MOST_SECONDS)
         except WorkerEndedError as error:
-            raise VideoError(path, f"cannot be decoded: {error}") from error
+            raise VideoError(judged.path if judged else places[0], f"cannot be decoded: {error}") from error
 
 
-def _check(path: Path) -> None:
+def _open_and_call(
+    function: Callable[..., _T], places: Sequence[Path], judged: JudgedClip | None, args: tuple[Any, ...]
+) -> _T:
     from vrt_lite.video import open_clip  # noqa: PLC0415 - in the worker alone
 
-    open_clip(path).close()
-
-
-def _draw_frame(path: Path, source: int | None) -> bytes:
-    from vrt_lite.video import open_clip  # noqa: PLC0415
-
-    with open_clip(path) as clip:
-        source = clip.info.frames // 2 if source is None else source
-        drawn = _draw(clip, [source], (clip.info.width, clip.info.height), LARGEST)
-        if not drawn:
-            raise VideoError(path, f"has no frame {source}: it has {clip.info.frames}")
-    return drawn[0].data
-
-
-def _draw_judged(clip: JudgedClip, places: Sequence[Path], sources: Sequence[int], largest: int) -> list[DrawnFrame]:
-    with _open_judged(clip, places) as opened:
-        return _draw(opened, sources, clip.shown_size, largest)
-
-
-def _copy(path: Path) -> bytes:
-    from vrt_lite.video import open_clip  # noqa: PLC0415
-    from vrt_lite.video.small_copy import write_small_copy  # noqa: PLC0415
-
-    with open_clip(path) as clip:
-        return write_small_copy(clip).data
-
-
-def _copy_judged(clip: JudgedClip, places: Sequence[Path]) -> SmallCopy:
-    from vrt_lite.video.small_copy import write_small_copy  # noqa: PLC0415
-
-    with _open_judged(clip, places) as opened:
-        return write_small_copy(opened)
-
-
-@contextlib.contextmanager
-def _open_judged(clip: JudgedClip, places: Sequence[Path]) -> Generator[Clip]:
-    """Open the first file that has the content that was judged. VideoError if none has."""
-    from vrt_lite.video import open_clip  # noqa: PLC0415
-
-    if not places:
-        raise VideoError(clip.path, "is no longer there")
     for path in places:
-        with open_clip(path) as opened:
-            if opened.info.sha256 == clip.sha256:
-                yield opened
-                return
-    raise VideoError(clip.path, "has changed since it was judged")
+        with open_clip(path) as clip:
+            if judged is None or clip.info.sha256 == judged.sha256:
+                return function(clip, *args)
+    gone = "has changed since it was judged" if places else "is no longer there"
+    raise VideoError(judged.path if judged else "", gone)
 
 
-def _draw(clip: Clip, sources: Sequence[int], shown_size: tuple[int, int], largest: int) -> list[DrawnFrame]:
+def _check(_: Clip) -> None:
+    """It is open."""
+
+
+def _draw_frame(clip: Clip, source: int | None) -> bytes:
+    source = clip.info.frames // 2 if source is None else source
+    drawn = _draw(clip, [source], (clip.info.width, clip.info.height), LARGEST)
+    if not drawn:
+        raise VideoError(clip.info.path, f"has no frame {source}: it has {clip.info.frames}")
+    return drawn[source]
+
+
+def _copy(clip: Clip) -> SmallCopy:
+    from vrt_lite.video.small_copy import write_small_copy  # noqa: PLC0415
+
+    return write_small_copy(clip)
+
+
+def _draw(clip: Clip, sources: Sequence[int], shown_size: tuple[int, int], largest: int) -> dict[int, bytes]:
     """Draw the frames that the clip has, within the longest side of a picture."""
     scale = min(1.0, LONGEST_SIDE / max(*shown_size, 1))
     size = (max(round(shown_size[0] * scale), 1), max(round(shown_size[1] * scale), 1))
     frames = clip.frames([source for source in sources if 0 <= source < clip.info.frames], size=size)
-    return [_encode_jpeg(source, pixels, largest) for source, pixels in frames.items()]
+    return {source: _encode_jpeg(pixels, largest) for source, pixels in frames.items()}
 
 
-def _encode_jpeg(source: int, pixels: NDArray[np.uint8], largest: int) -> DrawnFrame:
+def _encode_jpeg(pixels: NDArray[np.uint8], largest: int) -> bytes:
     """Encode a frame so that it takes about `largest` bytes at most, as text."""
     from PIL import Image
 
-    whole = Image.fromarray(pixels)
-    image, data = whole, b""
+    whole, data = Image.fromarray(pixels), b""
     for side, quality in _STEPS:
         image = whole.copy()
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
@@ -161,4 +126,4 @@ def _encode_jpeg(source: int, pixels: NDArray[np.uint8], largest: int) -> DrawnF
         data = written.getvalue()
         if 4 * -(-len(data) // 3) <= largest:
             break
-    return DrawnFrame(source, *image.size, data)
+    return data

@@ -215,7 +215,7 @@ def test_a_file_that_ends_the_decoder_ends_no_server(large_clip: Path) -> None:
         decoder.check(Path(STAR))
         [process] = [child for child in psutil.Process().children() if "serve_calls" in " ".join(child.cmdline())]
         with ThreadPoolExecutor(1) as pool:
-            copying = pool.submit(decoder.copy, large_clip)
+            copying = pool.submit(decoder.copy, [large_clip])
             time.sleep(0.3)
             process.kill()
             assert isinstance(copying.exception(timeout=20), VideoError)

@@ -81,13 +81,14 @@ class ClipMedia:
         if not wanted or clip.sha256 in self.missing or not self.bytes_left:
             return
         try:
-            for drawn in self.decoder.draw_judged(clip, self._find(clip), wanted, largest=self.largest):
-                data = base64.b64encode(drawn.data).decode()
+            drawn = self.decoder.draw_judged(clip, self._find(clip), wanted, largest=self.largest)
+            for source, picture in drawn.items():
+                data = base64.b64encode(picture).decode()
                 if len(data) > self.bytes_left:
                     self.bytes_left = 0
                     return
                 self.bytes_left -= len(data)
-                made[drawn.source] = self._write("f", f"data:image/jpeg;base64,{data}")
+                made[source] = self._write("f", f"data:image/jpeg;base64,{data}")
         except VideoError as error:
             self.missing[clip.sha256] = str(error)
 
@@ -113,7 +114,7 @@ class ClipMedia:
         if self.copy_bytes_left < MOST_BYTES * 4 // 3:
             return "", "it is left out, to keep this page small"
         try:
-            copy = self.decoder.copy_judged(clip, places)
+            copy = self.decoder.copy(places, clip)
         except VideoError as error:
             return "", str(error)
         uri = f"data:video/mp4;base64,{base64.b64encode(copy.data).decode()}"

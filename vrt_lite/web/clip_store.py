@@ -95,7 +95,7 @@ class ClipStore:
             copy = self._copies / f"{name}.mp4"
             if not copy.is_file():
                 self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)
-                write_file(copy, self.decoder.copy(opened))
+                write_file(copy, self.decoder.copy([opened]).data)
                 kept = sorted(self._copies.glob("*.mp4"), key=lambda copy: copy.stat().st_mtime)
                 for old in kept[:-_MOST_COPIES]:
                     old.unlink(missing_ok=True)
