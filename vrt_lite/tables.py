@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
-from threading import Lock
 from typing import Final, TextIO, cast
 
 from vrt_lite.disk import open_to_read
@@ -17,8 +16,6 @@ from vrt_lite.errors import UsageError
 CSV_SUFFIXES: Final = frozenset((".csv", ".tsv"))
 TABLE_SUFFIXES: Final = CSV_SUFFIXES | {".jsonl", ".ndjson"}
 _LARGEST_BYTES = 64 * 2**20
-_CELL_BYTES = 2**20  # the csv module's own limit is smaller than some captions
-_reading = Lock()
 
 Row = Mapping[str, object]
 
@@ -76,26 +73,11 @@ def _read_csv(file: TextIO) -> Iterator[tuple[int, Row | str]]:
     heading = file.readline()
     reader = csv.reader(chain([heading], file), delimiter=max(",;\t", key=heading.count), strict=True)
     try:
-        rows = _limited(reader)
-        names = [cell.strip() for cell in next(rows, list[str]())]
-        for cells in rows:
+        names = [cell.strip() for cell in next(reader, list[str]())]
+        for cells in reader:
             if cells and len(cells) != len(names):
                 yield reader.line_num, f"has {len(cells)} cells, not {len(names)}"
             elif cells:
                 yield reader.line_num, dict(zip(names, cells, strict=True))
     except csv.Error as error:
         yield reader.line_num, f"is not CSV: {error}"
-
-
-def _limited(rows: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Yield rows. The csv module's limit is one for the process: it is set for the row that is read."""
-    while True:
-        with _reading:
-            limit = csv.field_size_limit(_CELL_BYTES)
-            try:
-                cells = next(rows, None)
-            finally:
-                csv.field_size_limit(limit)
-        if cells is None:
-            return
-        yield cells

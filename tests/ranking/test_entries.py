@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
 
 from vrt_lite.errors import UsageError
 from vrt_lite.ranking.entries import Group, read_entries
-from vrt_lite.tables import read_rows
 
 
 def touched(folder: Path, *names: str) -> list[Path]:
@@ -182,13 +180,8 @@ def test_a_prompt_that_is_no_unicode_becomes_one() -> None:
     assert group.prompt == "A fox\\udcff"
 
 
-def test_a_table_that_is_read_changes_no_limit_of_the_process(tmp_path: Path) -> None:
-    for name in ("one.csv", "two.csv"):
-        (tmp_path / name).write_text(f"clip,prompt\na.mp4,{'x' * 200_000}\nb.mp4,y\n", encoding="utf-8")
-    limit = csv.field_size_limit()
-    one, two = read_rows(tmp_path / "one.csv"), read_rows(tmp_path / "two.csv")
-    assert len(str(next(one))) > 200_000
-    assert csv.field_size_limit() == limit
-    assert len(str(next(two))) > 200_000
-    assert len(list(one)) == len(list(two)) == 1
-    assert csv.field_size_limit() == limit
+def test_a_cell_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text(f"clip,prompt\na.mp4,{'x' * 200_000}\nb.mp4,y\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="line 2 is not CSV: field larger than field limit"):
+        read_entries([str(table)])
