@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
-import psutil
 
 from vrt_lite.backends import describe_machine, has_gpu, read_memory
 from vrt_lite.disk import home, write_file
-from vrt_lite.errors import ShortageError, UsageError, VrtError
+from vrt_lite.errors import UsageError, VrtError
 from vrt_lite.fitting import EnginePlan, add_sequences, choose_plan
 from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
 from vrt_lite.machine import MOST_SEQUENCES, EngineSettings, Machine, MachineMemory
@@ -27,10 +26,7 @@ from vrt_lite.models.gguf import parts_of
 from vrt_lite.profile import Profile
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings
-from vrt_lite.shortage import memory_limit
 
-_RESERVED_BYTES = 2**30
-"""Address space for the stacks and heaps of about 15 threads. Measured with glibc on two processors."""
 _MAX_FILE_BYTES = 65_536
 _IDENTITY_BYTES = 16 * 2**20
 _MOST_TIMES = 8
@@ -62,19 +58,7 @@ def plan_engine(
     shape, here = shape or read_shape(files), memory or read_memory()
     plan = plan_shape(shape, files.profile, settings, here, engine=engine, repack=repack)
     plan = add_sequences(plan, shape, here, sequences, pairs=pairs)
-    if memory is None:
-        _check_address_space(plan.estimate.cpu_bytes)
     return replace(plan, tuned=tuned)
-
-
-def _check_address_space(size: int) -> None:
-    """ShortageError if a limit of this process's address space (`ulimit -v`) is too low to judge in `size` bytes.
-
-    Address space is reserved for more than is used. An engine that gets none ends the process.
-    """
-    limit = memory_limit()
-    if limit is not None and psutil.Process().memory_info().vms + size + _RESERVED_BYTES > limit:
-        raise ShortageError("memory")
 
 
 def plan_shape(
