@@ -15,6 +15,7 @@ from vrt_lite.backends import describe_machine
 from vrt_lite.errors import VrtError
 from vrt_lite.fitting import EnginePlan
 from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
+from vrt_lite.fitting.time_estimate import F16, MatrixSpeeds, count_cells, estimate_seconds
 from vrt_lite.interfaces import Observe, Predicted, TimeRange
 from vrt_lite.models import ModelFiles
 from vrt_lite.modes import Mode
@@ -22,7 +23,6 @@ from vrt_lite.settings import BothOrders
 from vrt_lite.tuning import keep, kept_path, read_kept, read_times
 
 if TYPE_CHECKING:
-    from vrt_lite.fitting.time_estimate import MatrixSpeeds
     from vrt_lite.video import ClipInfo
 
 _ADDED_UP = 2.0
@@ -37,8 +37,6 @@ def predict(files: ModelFiles, plan: EnginePlan, size: Size | None = None) -> Ti
 
     None if nothing is known: before the first judgement by a small model, or with layers on a GPU.
     """
-    from vrt_lite.fitting.time_estimate import count_cells  # noqa: PLC0415 - a small judge's compare does without
-
     cells = count_cells(plan.profile, size)
     times = [seconds for of, seconds in read_times(files, plan) if 1 / _SAME_SIZE < of / cells < _SAME_SIZE]
     if times:
@@ -49,8 +47,6 @@ def predict(files: ModelFiles, plan: EnginePlan, size: Size | None = None) -> Ti
 
 def predict_shape(shape: ModelShape, plan: EnginePlan, size: Size | None = None) -> TimeRange | None:
     """The same for a model of this shape, which may not be here."""
-    from vrt_lite.fitting.time_estimate import F16, estimate_seconds  # noqa: PLC0415 - as above
-
     if shape.is_small or any(plan.estimate.gpu_bytes):
         return None
     try:
@@ -88,8 +84,6 @@ def _predict(mode: Mode, clip: ClipInfo) -> TimeRange | None:
 
 def _measure_speeds(types: Set[int], threads: int) -> MatrixSpeeds:
     """How fast this machine multiplies matrices of these types: as it is kept, else measured in a worker."""
-    from vrt_lite.fitting.time_estimate import MatrixSpeeds  # noqa: PLC0415 - as above
-
     path = kept_path("speeds", describe_machine(), threads)
     kept = read_kept(path, MatrixSpeeds) or MatrixSpeeds({}, {})
     if missing := types - kept.many.keys():
