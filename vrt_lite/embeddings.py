@@ -78,17 +78,16 @@ class EmbeddingCache:
         self._before_sweep = 0  # bytes that may be written before the folder is checked again
 
     def get(self, key: str) -> NDArray[np.float32] | None:
-        """The embedding, shape (tokens, width), not to be written to; None if it is not there. Counts as a use."""
+        """The embedding, shape (tokens, width), not to be written to; None if it is not there. Counts as a use.
+
+        It then stays in memory until the next `trim`.
+        """
         array = self._memory.pop(key, None)
         if array is None and self._disk:
             array = _read(self._place(self._disk, key))
         if array is not None:
             self._memory[key] = array
         return array
-
-    def holds(self, key: str) -> bool:
-        """Whether it is there; it then stays in memory until the next `trim`."""
-        return self.get(key) is not None
 
     def put(self, key: str, array: NDArray[np.float32]) -> None:
         """Keep an embedding, shape (tokens, width); the cache owns the array then. A disk error is no failure."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import av
 import av.codec
@@ -13,7 +13,8 @@ import numpy as np
 from av.video.reformatter import Colorspace
 from numpy.typing import NDArray
 
-_LOSSLESS = "libx264rgb"
+LOSSLESS: Final = "libx264rgb"
+"""The encoder of `write_lossless`."""
 # No B-frames: nothing is reordered, so that the file needs no edit list. Every frame is a key frame.
 _LOSSLESS_OPTIONS = {"qp": "0", "preset": "veryfast", "bf": "0", "g": "1"}
 
@@ -53,11 +54,6 @@ def encode_mp4(
     return file.getvalue()
 
 
-def can_write_lossless() -> bool:
-    """Whether this build of PyAV has the encoder."""
-    return has_codec(_LOSSLESS)
-
-
 def write_lossless(frames: Sequence[NDArray[np.uint8]], *, frame_seconds: Fraction) -> bytes:
     """An MP4 of RGB frames (height, width, 3), each shown for `frame_seconds`: H.264 in RGB with a quantiser of 0.
 
@@ -67,7 +63,7 @@ def write_lossless(frames: Sequence[NDArray[np.uint8]], *, frame_seconds: Fracti
     ticks = frame_seconds.numerator
     return encode_mp4(
         ((number * ticks, pixels) for number, pixels in enumerate(frames)),
-        encoder=_LOSSLESS,
+        encoder=LOSSLESS,
         options=_LOSSLESS_OPTIONS,
         pix_fmt="rgb24",
         size=(width, height),

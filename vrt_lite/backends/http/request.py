@@ -28,7 +28,7 @@ from vrt_lite.interfaces import FrameStore, Sampling
 from vrt_lite.profile import Clock, Profile
 from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Text, Video
 from vrt_lite.settings import FormName, Remote, ServerKind
-from vrt_lite.video.encoding import can_write_lossless, write_lossless
+from vrt_lite.video.encoding import LOSSLESS, has_codec, write_lossless
 
 # The owner in the answer of /models, for vLLM, SGLang, llama-server and llama-cpp-python.
 _OWNERS: dict[str, ServerKind] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama", "me": "llama"}
@@ -113,9 +113,9 @@ async def _find_lack(ask: Callable[[str], Awaitable[object]]) -> str | None:
             f"this vLLM is version {version[:40]!r}, and only 0.31 and newer read a video's clock: serve with such a "
             "release"
         )
-    if can_write_lossless():
+    if has_codec(LOSSLESS):
         return None
-    return f"PyAV was built without the encoder libx264rgb here; install the one of the package index: {install('av')}"
+    return f"PyAV was built without the encoder {LOSSLESS} here; install the one of the package index: {install('av')}"
 
 
 def build_body(

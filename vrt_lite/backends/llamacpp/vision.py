@@ -95,7 +95,7 @@ class Vision(contextlib.ExitStack):
 
     def has(self, key: str) -> bool:
         """Whether a patch was encoded, in this run or in an earlier one."""
-        return self._cache.holds(self._cache_key(key))
+        return self._cache.get(self._cache_key(key)) is not None
 
     def embeddings(self, key: str) -> NDArray[np.float32]:
         """Embeddings of a patch that was encoded, shape (rows·columns, input width of the text model)."""
