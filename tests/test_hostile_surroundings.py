@@ -113,7 +113,7 @@ def test_a_trace_does_not_follow_a_link_and_replaces_no_special_file(
 
 
 @only_linux
-@pytest.mark.parametrize("megabytes", [200, 500, 800, 1100])
+@pytest.mark.parametrize("megabytes", [200, 500, 800, 1000])
 def test_little_address_space_is_a_shortage(megabytes: int, own_home: Path) -> None:
     status, _, stderr = vrt_lite([*COMPARE, "--no-cache"], limit=("RLIMIT_AS", megabytes * 2**20))
     # Libraries may end a process that cannot even load them.

@@ -171,7 +171,7 @@ def test_of_several_types_of_projector_the_measured_one_is_taken(several: ModelF
 
 def test_projectors_of_other_names_are_not_exchanged(several: ModelFiles) -> None:
     shutil.copy(several.projector, several.projector.with_name("mmproj-another-F16.gguf"))
-    with pytest.raises(ModelError, match="must hold one projector"):
+    with pytest.raises(ModelError, match="needs one projector"):
         find(several.text)
 
 

@@ -136,7 +136,7 @@ def test_a_chart_is_drawn_of_headlines(tmp_path: Path) -> None:
     ("arguments", "reason"),
     [
         (("plot", "{file}", "-o", "{file}.png"), "is no report of this bench"),
-        (("verdict", "--model", "{folder}"), "must hold one text GGUF"),
+        (("verdict", "--model", "{folder}"), "needs one text GGUF"),
         (("verdict", "--model", "{folder}", "--sides", "ours,theirs"), "known are ours, former, stock, transformers"),
         (("model", "7b", "{folder}", "--vision-layers", "3"), "multiple of 8"),
     ],

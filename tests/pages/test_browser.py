@@ -89,7 +89,7 @@ def fill(store: Store, clips: list[Path], *, prompt: str = "A fox.", names: list
         {"name": name, "path": str(clip), "sha256": digest}
         for name, clip, digest in zip(names or [clip.stem for clip in clips], clips, digests, strict=True)
     ]
-    run = store.begin("ladder", kind="rank", about={"prompt": prompt, "clips": told})
+    run = store.begin("ladder", kind="rank", about={"groups": [{"name": "", "prompt": prompt, "clips": told}]})
     for i, j in permutations(range(len(clips)), 2):
         winner = 1 if i < j else 2
         text = (

@@ -42,8 +42,8 @@ def test_a_clip_at_which_the_engine_dies_costs_no_other_judgement(tmp_path: Path
     assert ranking.died == 4
     [ladder] = ranking.ladders
     assert names(ladder) == ("take 3.mp4", "take 2.mp4")
-    [(_, why)] = ladder.unranked
-    assert "The judge's process ended by signal SIGABRT: ggml.c:1: GGML_ASSERT(a) failed" in why
+    [left] = ladder.unranked
+    assert "The judge's process ended by signal SIGABRT: ggml.c:1: GGML_ASSERT(a) failed" in left.reason
     again = rank_greys(tmp_path, [FATAL, 40, 80])
     assert (again.found, again.died) == (6, 4), "what killed the engine is not tried again by itself"
 

@@ -31,7 +31,9 @@ def asked() -> list[Question]:
     asked = [question(0), question(1), question(2, prompt=EVIL)]
     clips = [{"name": "@a.mp4", "path": "x/@a.mp4", "sha256": asked[0].first}]
     with Store() as store:
-        run = store.begin("foxes", kind="rank", about={"prompt": EVIL, "clips": clips})
+        run = store.begin(
+            "foxes", kind="rank", about={"prompts": [EVIL], "groups": [{"name": "", "prompt": EVIL, "clips": clips}]}
+        )
         run.add(asked[0], JUDGED)
         run.add_failure(asked[1], NoVerdictError("No verdict: 1 round(s)."))
         run.add(asked[2], judgement([sure()], names=("-one.mp4", "two.mp4")))
@@ -69,7 +71,7 @@ def test_runs_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
         ("many", 1, 1),
         ("foxes", 3, 1),
     ]
-    assert listed[1]["about"]["prompt"] == EVIL
+    assert listed[1]["about"]["prompts"] == [EVIL]
 
 
 @pytest.mark.usefixtures("asked")
@@ -89,10 +91,10 @@ def test_failures_are_forgotten(capfd: pytest.CaptureFixture[str], asked: list[Q
 
 def test_a_run_is_shown(capfd: pytest.CaptureFixture[str], asked: list[Question]) -> None:
     named = (("@a.mp4", asked[0].first), ("b.mp4", asked[0].second))
-    clips = [{"name": name, "path": f"x/{name}", "sha256": sha256, "group": 0} for name, sha256 in named]
+    clips = [{"name": name, "path": f"x/{name}", "sha256": sha256} for name, sha256 in named]
     with Store() as store:
-        groups = [{"name": "", "prompt": asked[0].prompt, "clips": [0, 1]}]
-        run = store.begin("two foxes", kind="rank", about={"clips": clips, "groups": groups})
+        groups = [{"name": "", "prompt": asked[0].prompt, "clips": clips}]
+        run = store.begin("two foxes", kind="rank", about={"groups": groups})
         assert run.result(asked[0])
     heading, first, second, *facts = said(capfd, "show", "two foxes")[0].splitlines()
     assert heading.split()[:3] == ["RANK", "CLIP", "RATING"]

@@ -22,6 +22,7 @@ import numpy as np
 from gguf import GGUFReader
 from gguf.utility import SafetensorsLocal
 
+from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError
 
 # NumPy has no bfloat16, which is the upper half of a float32.
@@ -109,8 +110,8 @@ class JsonObject:
 
 def read_json(path: Path) -> JsonObject:
     """Read a JSON object. Raises ModelError."""
-    with reading(path):
-        return JsonObject(f"{path}", {**json.loads(path.read_bytes())})
+    with reading(path), open_to_read(path) as file:
+        return JsonObject(f"{path}", {**json.loads(file.read())})
 
 
 def canonical(name: str) -> str:
@@ -127,7 +128,7 @@ def read_weights(path: Path) -> dict[str, StoredTensor]:
     """
     with reading(path):
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             read = {b"GGUF": _read_gguf, b"PK\3\4": _read_state}.get(file.read(4), _read_shard)
         found = read(path)
         table = {canonical(name): stored for name, stored in found.items()}

@@ -18,6 +18,7 @@ from typing import Final
 
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError
+from vrt_lite.shortage import shortage_of
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -142,6 +143,8 @@ def _read_file(path: Path, parts: Sequence[Path]) -> Gguf:
         with open_to_read(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             found = _Reader(data).read()
     except OSError as error:
+        if short := shortage_of(error):
+            raise short from error
         advice = f" The model is split into {len(parts)} files, and all are needed." if len(parts) > 1 else ""
         raise ModelError(f"{path} cannot be read: {error.strerror}.{advice}") from error
     except (ValueError, KeyError, OverflowError, struct.error) as error:

@@ -10,8 +10,8 @@ import msgspec
 
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import OVERALL
+from vrt_lite.records.judgement import to_plain
 from vrt_lite.records.ladders import Ladder
-from vrt_lite.records.plain import to_plain
 from vrt_lite.runs.export import csv_line, make_harmless
 
 

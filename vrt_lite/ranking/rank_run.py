@@ -10,8 +10,8 @@ import msgspec
 
 from vrt_lite.errors import StoreError, UsageError
 from vrt_lite.ranking.clip_groups import ClipGroup
+from vrt_lite.records.judgement import to_plain
 from vrt_lite.records.ladders import ExcludedClip, RankedClip
-from vrt_lite.records.plain import to_plain
 
 if TYPE_CHECKING:
     from vrt_lite.runs.judging import PairJudge

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from vrt_lite.records.judgement import to_plain
 from vrt_lite.records.pairs import Result
-from vrt_lite.records.plain import to_plain
 
 
 class MadeWith(msgspec.Struct, frozen=True):

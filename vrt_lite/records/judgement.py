@@ -23,7 +23,6 @@ from vrt_lite.measures.measured_preference import MeasuredPreference
 from vrt_lite.protocol.answer_form import ClipScore
 from vrt_lite.protocol.messages import Choice, Key
 from vrt_lite.protocol.verdict import Confidence, SkippedOrder, Verdict
-from vrt_lite.records.plain import to_plain
 from vrt_lite.settings import BothOrders, EffortName, FormName, ServerKind, Source, Wordings
 
 SCHEMA_VERSION: Final = 6
@@ -299,6 +298,11 @@ class Judgement:
             raise UsageError(f"This is no judgement of vrt-lite ({error}). {hint}") from error
         kinds = read.warning_kinds if len(read.warning_kinds) == len(read.warnings) else ("",) * len(read.warnings)
         return replace(read, warning_kinds=kinds, schema_version=SCHEMA_VERSION)
+
+
+def to_plain(record: object) -> Any:
+    """Return a record's dicts, lists, texts and numbers, as JSON has them; a path is a text."""
+    return json.loads(json.dumps(msgspec.to_builtins(record, enc_hook=str)))  # msgspec's JSON has no lone surrogates
 
 
 def _withdraw_not_judged(data: object) -> object:

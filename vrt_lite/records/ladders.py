@@ -17,8 +17,8 @@ from vrt_lite.measures.flags import Flag
 from vrt_lite.protocol.messages import DIMENSIONS
 from vrt_lite.protocol.verdict import Preference
 from vrt_lite.records.conditions import Conditions
+from vrt_lite.records.judgement import to_plain
 from vrt_lite.records.pairs import OrderCounts
-from vrt_lite.records.plain import to_plain
 
 
 class RankedClip(msgspec.Struct, frozen=True):
