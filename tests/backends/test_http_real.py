@@ -117,7 +117,7 @@ def test_a_wrong_key_is_reported_and_not_shown(server: SimpleNamespace, monkeypa
 def test_a_conversation_too_long_for_the_server_ends_in_an_error(server: SimpleNamespace) -> None:
     # 32 frames of 45 tokens, and the prompt. llama-cpp-python breaks off without a word instead of refusing.
     remote, settings = Remote(server.url, tries=1), Settings(first_frames=16)
-    error, expected = (ContextFullError, "") if server.program == "llama-server" else (BackendError, "1 try")
+    error, expected = (ContextFullError, None) if server.program == "llama-server" else (BackendError, "1 try")
     with Judge("vrt-tiny-0", backend=remote, settings=settings) as judge, pytest.raises(error, match=expected):
         judge.compare(*PAIR)
 

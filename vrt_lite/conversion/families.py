@@ -145,7 +145,9 @@ def add_fields(half: Half, writer: GGUFWriter, file_type: int, preprocessor: Jso
     """Add the metadata of the architecture, and the file's type."""
     text = half.config
     rope = text.section("rope_parameters").over(text.section("rope_scaling")).over(text).values
-    if (kind := rope.get("rope_type", rope.get("type", "default"))) not in ("default", "mrope"):
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    # A tower's is "axial" where transformers wrote it since 5.24: the engine knows no other for a tower.
+    if "mrope_section" in rope and kind not in ("default", "mrope"):
         raise ModelError(f"{text.where}: rope type is {kind!r:.20}, only 'default' and 'mrope' can be exported")
     for key, word in half.table.fields.items():
         match word:
