@@ -244,6 +244,25 @@ def _setting(given: str) -> tuple[str, Any]:
         return name, value
 
 
+@cli.command("training")
+@click.option("--checkpoint", type=FOLDER, required=True, help="As `checkpoint` writes it, with few layers.")
+@click.option("--max-pixels", type=click.IntRange(min=784), default=128 * 784, show_default=True)
+@_json_option
+def measure_training_cost(checkpoint: Path, max_pixels: int, report_file: Path | None) -> None:
+    """A step of each stage of training with a LoRA, beside what `train dry-run` computes. Needs the extra train."""
+    from bench.measurements import Figure, Report  # noqa: PLC0415
+    from bench.training_cost import measure_training  # noqa: PLC0415
+
+    rows = measure_training(checkpoint.resolve(), max_pixels=max_pixels)
+    figures = [
+        Figure(f"{row['stage']}: memory", "GB", {"measured": row["bytes"] / 1e9, "computed": row["computed"] / 1e9})
+        for row in rows
+    ]
+    figures += [Figure(f"{row['stage']}: a step, loading included", "s", {"measured": row["seconds"]}) for row in rows]
+    title = "A step of each stage of training, on the processor"
+    Report("training", title, {"max_pixels": max_pixels}, figures, detail=rows).print_and_save(report_file)
+
+
 for command in (memory, write_model, write_checkpoint, write_clip):
     cli.add_command(command)
 

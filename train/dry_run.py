@@ -76,24 +76,36 @@ def read_shape(recipe: TrainingRecipe) -> TrainedShape:
     )
 
 
-def count_tokens(profile: Profile) -> int:
-    """Return the tokens of a usual trace: its prompt, the frames shown first, one call's frames, and its replies."""
+@dataclass(frozen=True, slots=True)
+class TraceLength:
+    """The tokens of a trace, and those of them that are replies."""
+
+    tokens: int
+    replies: int
+
+
+def usual_trace(profile: Profile) -> TraceLength:
+    """Return the length of a usual trace: its prompt, the frames shown first, one call's frames, and its replies."""
     first = profile.first_patches * profile.max_pixels // profile.pixels_per_token
-    return _TEXT_TOKENS + first + profile.frames_per_call * profile.tool_cells + _ROUNDS * _REPLY_TOKENS
+    replies = _ROUNDS * _REPLY_TOKENS
+    return TraceLength(_TEXT_TOKENS + first + profile.frames_per_call * profile.tool_cells + replies, replies)
 
 
-def forecast(recipe: TrainingRecipe, shape: TrainedShape, *, gpus: int, sharded: bool) -> list[StageForecast]:
+def forecast(
+    recipe: TrainingRecipe, shape: TrainedShape, trace: TraceLength, *, gpus: int, sharded: bool
+) -> list[StageForecast]:
     """Return what each stage takes on so many GPUs, over which weights and their states are `sharded` or not."""
-    length, parameters = count_tokens(recipe.profile), shape.text + shape.tower
+    length, parameters = trace.tokens, shape.text + shape.tower
     of_gpu = gpus if sharded else 1
     adapted = recipe.model.lora_rank > 0
-    state = 16 * shape.learned / of_gpu + (2 * parameters / of_gpu if adapted else 0)
+    size = 4 if recipe.model.precision == "float32" else 2
+    state = 16 * shape.learned / of_gpu + (size * parameters / of_gpu if adapted else 0)
     # With checkpointing a layer's input is kept for each layer, and all within one layer.
     kept = shape.layers if recipe.model.gradient_checkpointing else 8 * shape.layers
-    gathered = 2 * parameters / shape.layers if sharded else 0
+    gathered = size * parameters / shape.layers if sharded else 0
 
     def activations(rows: int) -> float:
-        return rows * (length * shape.width * 2 * (kept + 16) + _ROUNDS * _REPLY_TOKENS * shape.vocabulary * 10)
+        return rows * (length * shape.width * size * (kept + 16) + trace.replies * shape.vocabulary * 10)
 
     def seconds(tokens: float, *, passes: float) -> float:
         return 2 * passes * parameters * tokens / (gpus * TERA_FLOPS * 1e12)
@@ -104,7 +116,7 @@ def forecast(recipe: TrainingRecipe, shape: TrainedShape, *, gpus: int, sharded:
         reading = 2 * parameters / (TERABYTES_A_SECOND * 1e12) + recipe.rollouts.batch * length * shape.cache_bytes / (
             TERABYTES_A_SECOND * 1e12
         )
-        return seconds(trials * length, passes=1) + -(-trials // at_once) * _ROUNDS * _REPLY_TOKENS * reading
+        return seconds(trials * length, passes=1) + -(-trials // at_once) * trace.replies * reading
 
     learning = 4 if recipe.model.gradient_checkpointing else 3
     stages: list[StageForecast] = []
@@ -121,13 +133,13 @@ def forecast(recipe: TrainingRecipe, shape: TrainedShape, *, gpus: int, sharded:
     hours = written(trials) / 3600
     at_once = gpus * recipe.rollouts.batch
     stages.append(
-        StageForecast("sample", -(-trials // at_once), at_once * length, (2 * parameters + cache) / _GB, hours)
+        StageForecast("sample", -(-trials // at_once), at_once * length, (size * parameters + cache) / _GB, hours)
     )
     stages.append(supervised("refine", recipe.refine))
     how = recipe.grpo
     trials = how.queries * how.group
-    reference = 2 * parameters / of_gpu if how.kl and not adapted else 0
-    writing = cache + (2 * parameters if sharded else 0)
+    reference = size * parameters / of_gpu if how.kl and not adapted else 0
+    writing = cache + (size * parameters if sharded else 0)
     memory = state + reference + max(gathered + activations(how.batch), writing)
     step = written(trials) + seconds(trials * length, passes=learning + bool(how.kl))
     stages.append(StageForecast("grpo", how.steps, trials * length, memory / _GB, how.steps * step / 3600))
@@ -136,12 +148,12 @@ def forecast(recipe: TrainingRecipe, shape: TrainedShape, *, gpus: int, sharded:
 
 def describe(recipe: TrainingRecipe, *, gpus: int, sharded: bool) -> list[str]:
     """Return the forecast as lines of text."""
-    shape = read_shape(recipe)
+    shape, trace = read_shape(recipe), usual_trace(recipe.profile)
     lines = [
         f"{(shape.text + shape.tower) / 1e9:.2f}B parameters, {shape.learned / 1e9:.3f}B learned; "
-        f"{count_tokens(recipe.profile)} tokens a trace; {gpus} GPU{'s' * (gpus > 1)}{', sharded' * sharded}",
+        f"{trace.tokens} tokens a trace; {gpus} GPU{'s' * (gpus > 1)}{', sharded' * sharded}",
         f"{'stage':12}{'steps':>8}{'tokens a step':>16}{'GB a GPU':>10}{'hours':>8}",
     ]
-    for each in forecast(recipe, shape, gpus=gpus, sharded=sharded):
+    for each in forecast(recipe, shape, trace, gpus=gpus, sharded=sharded):
         lines.append(f"{each.stage:12}{each.steps:8}{each.tokens:16}{each.gigabytes:10.1f}{each.hours:8.1f}")
     return lines

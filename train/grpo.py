@@ -64,14 +64,16 @@ class StepData:
     facts: dict[str, float] = field(default_factory=dict[str, float])
 
 
-def reinforce(recipe: TrainingRecipe, cases: Cases, *, start: Path, run: Path) -> None:
+def reinforce(recipe: TrainingRecipe, cases: Cases, *, start: Path, run: Path, policy: type[Policy] = Policy) -> None:
     """Train the model in `start` and write it to RUN/model, unless that is there. A killed run goes on."""
     if not (run / MODEL).is_dir():
-        prepare(recipe, cases, start=start, run=run).complete()
+        prepare(recipe, cases, start=start, run=run, policy=policy).complete()
 
 
-def prepare(recipe: TrainingRecipe, cases: Cases, *, start: Path, run: Path) -> GrpoTrainer:
-    """Create the trainer of a run."""
+def prepare(
+    recipe: TrainingRecipe, cases: Cases, *, start: Path, run: Path, policy: type[Policy] = Policy
+) -> GrpoTrainer:
+    """Create the trainer of a run, whose rollouts a `policy` of this class writes."""
     how = recipe.grpo
     options = options_of(
         recipe,
@@ -85,8 +87,8 @@ def prepare(recipe: TrainingRecipe, cases: Cases, *, start: Path, run: Path) -> 
     # The reference of an adapter is the model without it.
     reference = load(start, recipe.model)[0] if how.kl and not recipe.model.lora_rank else None
     batch, precision = recipe.rollouts.batch, recipe.model.precision
-    policy = Policy(model, tokenizer, recipe.profile, precision=precision, batch=batch)
-    return GrpoTrainer(recipe, cases, policy, start=start, reference=reference, args=options)
+    writer = policy(model, tokenizer, recipe.profile, precision=precision, batch=batch)
+    return GrpoTrainer(recipe, cases, writer, start=start, reference=reference, args=options)
 
 
 class GrpoTrainer(JudgeTrainer):

@@ -1,0 +1,164 @@
+"""Measures a step of each stage of training with a LoRA, on the processor: its seconds and its largest resident set.
+
+The weights are random (`python -m bench checkpoint`), so what is learned means nothing. Each stage runs in a process of
+its own, as `train` runs it, beside what `train.dry_run` computes for the same shape. Random weights write noise: the
+replies of GRPO are given, half of them right, so that the group teaches; logits and cache are computed all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.measurements import peak_resident_bytes
+from bench.side import run_module
+
+STAGES = ("cold-start", "sample", "refine", "grpo")
+_EXAMPLES = Path(__file__).parents[1] / "examples"
+_LABELS = "TA=1, VQ=1, MQ=1, OA=1"
+_FINAL = "<snapshot>A star moves up.</snapshot><think>It is steady.</think><final answer>{}</final answer>"
+_RANK = 64
+_REPLY_TOKENS, _GROUP = 32, 2
+
+
+def measure_training(checkpoint: Path, *, max_pixels: int) -> list[dict[str, Any]]:
+    """Measure each stage from a checkpoint; frames have at most `max_pixels`. Returns plain data, one a stage."""
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for stage in STAGES:
+            job = {"stage": stage, "checkpoint": str(checkpoint), "max_pixels": max_pixels, "folder": folder}
+            rows.append(run_module("bench.training_cost", job, name=stage))
+    return rows
+
+
+def take_step(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Take a step of a stage in this process. Returns its seconds, bytes at most, and the bytes that are computed."""
+    from train import trainer  # noqa: PLC0415 - torch
+    from train.dry_run import forecast, read_shape  # noqa: PLC0415
+
+    stage, folder, checkpoint = job["stage"], Path(job["folder"]), Path(job["checkpoint"])
+    recipe = _make_recipe(job)
+    reached: list[float] = []
+
+    def end_step(*_: Any, **__: Any) -> None:
+        """Note what the step took. What follows, merging the adapter, has the model twice."""
+        reached.extend((time.perf_counter(), peak_resident_bytes()))
+        raise StopIteration
+
+    trainer.merge_adapter = end_step
+    began = time.perf_counter()
+    try:
+        _run_stage(stage, recipe, checkpoint, folder / stage)
+        end_step()
+    except StopIteration:
+        pass
+    trace = _measure_trace(recipe, checkpoint, folder / stage)
+    stages = forecast(recipe, read_shape(recipe), trace, gpus=1, sharded=False)
+    expected = {each.stage: each for each in stages}
+    seconds, peak = reached[0] - began, reached[1]
+    return {
+        "stage": stage,
+        "seconds": seconds,
+        "bytes": peak,
+        "computed": expected[stage].gigabytes * 1e9,
+        "tokens": trace.tokens,
+    }
+
+
+def _make_recipe(job: Mapping[str, Any]) -> Any:
+    from msgspec.structs import replace  # noqa: PLC0415
+
+    from train import recipe as made  # noqa: PLC0415
+    from vrt_lite.profile import default_profile  # noqa: PLC0415
+
+    once = made.Supervised(samples=1, step=1)
+    profile = default_profile().with_max_pixels(job["max_pixels"])
+    tables = made.Tables(cold_start="-", traces="-", sample="-", grpo="-", test="-")
+    model = made.StartingModel(
+        source=job["checkpoint"], precision="float32", lora_rank=_RANK, gradient_checkpointing=True
+    )
+    return made.TrainingRecipe(
+        model=model,
+        data=tables,
+        profile=_shorten(profile),
+        cold_start=once,
+        refine=once,
+        sample=made.Rejection(queries=1, samples=_GROUP),
+        grpo=made.Grpo(steps=1, queries=1, group=_GROUP, steps_per_generation=1, resamples=0),
+        rollouts=made.Rollouts(batch=_GROUP),
+        running=replace(made.Running(), save_steps=1),
+    )
+
+
+def _shorten(profile: Any) -> Any:
+    from dataclasses import replace  # noqa: PLC0415
+
+    return replace(profile, rounds=1, max_new_tokens=_REPLY_TOKENS * 2)
+
+
+def _run_stage(stage: str, recipe: Any, start: Path, run: Path) -> None:
+    from train.grpo import reinforce  # noqa: PLC0415 - torch
+    from train.sample import sample  # noqa: PLC0415
+    from train.sft import supervise  # noqa: PLC0415
+
+    run.mkdir()
+    cases = _load_pair(run)
+    if stage == "sample":
+        sample(recipe, start, cases, run / "traces.jsonl")
+    elif stage == "grpo":
+        reinforce(recipe, cases, start=start, run=run, policy=_make_policy())
+    else:
+        how = recipe.cold_start if stage == "cold-start" else recipe.refine
+        supervise(how, cases, recipe=recipe, start=start, run=run)
+
+
+def _load_pair(folder: Path) -> Any:
+    """Load the example pair as a table with its trace."""
+    from train.data import load_cases, read_table  # noqa: PLC0415
+
+    row = (_EXAMPLES / "star.mp4", _EXAMPLES / "circle.mp4", "A blue star moves up.", 1, 1, 1, 1)
+    table, traces = folder / "pairs.csv", folder / "given.jsonl"
+    table.write_text(f"a,b,prompt,TA,VQ,MQ,overall\n{','.join(map(str, row))}\n", encoding="utf-8")
+    [pair] = read_table(table).pairs
+    trace = {"key": pair.row.name, "replies": [_FINAL.format(_LABELS)]}
+    traces.write_text(json.dumps(trace) + "\n", encoding="utf-8")
+    return load_cases(table, traces)
+
+
+def _measure_trace(recipe: Any, checkpoint: Path, folder: Path) -> Any:
+    from train.dry_run import TraceLength  # noqa: PLC0415
+    from train.policy_tokenizer import TOKENIZER_FILE, PolicyTokenizer  # noqa: PLC0415
+    from train.rendering import Renderer  # noqa: PLC0415
+    from train.sft import render  # noqa: PLC0415
+
+    renderer = Renderer(PolicyTokenizer(checkpoint / TOKENIZER_FILE), recipe.profile)
+    [row] = render(_load_pair(folder)[0], renderer, recipe.profile)
+    return TraceLength(len(row.learned), int(row.learned.sum()))
+
+
+def _make_policy() -> Any:
+    """Make the policy whose replies are given: each second one of a batch is right."""
+    import torch  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
+
+    from train.writing import Policy  # noqa: PLC0415
+
+    class GivenPolicy(Policy):
+        """Computes the logits of each token, and takes the given one."""
+
+        def _pick(self, logits: Any, replies: Sequence[Any]) -> Any:
+            answers = [_FINAL.format(_LABELS.replace("1", f"{1 + number % 2}")) for number in range(len(replies))]
+            given = [[*self.tokenizer.tokens(answer, special=False), self._end] for answer in answers]
+            tokens = torch.tensor([ids[len(reply.tokens)] for ids, reply in zip(given, replies, strict=True)])
+            found = self._distribution(logits, 1.0)
+            return tokens, found.gather(1, tokens[:, None])[:, 0]
+
+    return GivenPolicy
+
+
+if __name__ == "__main__":
+    print(json.dumps(take_step(json.load(sys.stdin))))
