@@ -1,5 +1,7 @@
 """Measures a step of each stage of training with a LoRA, on the processor: its seconds and its largest resident set.
 
+Loading is left out: while it lasts, the file of the checkpoint is in memory beside the weights.
+
 The weights are random (`python -m bench checkpoint`), so what is learned means nothing. Each stage runs in a process of
 its own, as `train` runs it, beside what `train.dry_run` computes for the same shape. Random weights write noise: the
 replies of GRPO are given, half of them right, so that the group teaches; logits and cache are computed all the same.
@@ -11,11 +13,11 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.measurements import peak_resident_bytes
+from bench.measurements import forget_peak, peak_resident_bytes
 from bench.side import run_module
 
 STAGES = ("cold-start", "sample", "refine", "grpo")
@@ -23,7 +25,8 @@ _EXAMPLES = Path(__file__).parents[1] / "examples"
 _LABELS = "TA=1, VQ=1, MQ=1, OA=1"
 _FINAL = "<snapshot>A star moves up.</snapshot><think>It is steady.</think><final answer>{}</final answer>"
 _RANK = 64
-_REPLY_TOKENS, _GROUP = 32, 2
+_REPLY_TOKENS, _GROUP = 160, 2
+_QUESTION = "Which is better? {caption}"
 
 
 def measure_training(checkpoint: Path, *, max_pixels: int) -> list[dict[str, Any]]:
@@ -51,7 +54,8 @@ def take_step(job: Mapping[str, Any]) -> dict[str, Any]:
         raise StopIteration
 
     trainer.merge_adapter = end_step
-    began = time.perf_counter()
+    begun: list[float] = []
+    _call_after_loading(lambda: (forget_peak(), begun.append(time.perf_counter())))
     try:
         _run_stage(stage, recipe, checkpoint, folder / stage)
         end_step()
@@ -60,7 +64,7 @@ def take_step(job: Mapping[str, Any]) -> dict[str, Any]:
     trace = _measure_trace(recipe, checkpoint, folder / stage)
     stages = forecast(recipe, read_shape(recipe), trace, gpus=1, sharded=False)
     expected = {each.stage: each for each in stages}
-    seconds, peak = reached[0] - began, reached[1]
+    seconds, peak = reached[0] - begun[0], reached[1]
     return {
         "stage": stage,
         "seconds": seconds,
@@ -68,6 +72,23 @@ def take_step(job: Mapping[str, Any]) -> dict[str, Any]:
         "computed": expected[stage].gigabytes * 1e9,
         "tokens": trace.tokens,
     }
+
+
+def _call_after_loading(call: Callable[[], object]) -> None:
+    from train import sample, trainer  # noqa: PLC0415 - torch
+
+    open_policy, complete = sample.open_policy, trainer.JudgeTrainer.complete
+
+    def opened(*given: Any) -> Any:
+        policy = open_policy(*given)
+        call()
+        return policy
+
+    def completed(self: Any) -> None:
+        call()
+        complete(self)
+
+    sample.open_policy, trainer.JudgeTrainer.complete = opened, completed
 
 
 def _make_recipe(job: Mapping[str, Any]) -> Any:
@@ -98,7 +119,8 @@ def _make_recipe(job: Mapping[str, Any]) -> Any:
 def _shorten(profile: Any) -> Any:
     from dataclasses import replace  # noqa: PLC0415
 
-    return replace(profile, rounds=1, max_new_tokens=_REPLY_TOKENS * 2)
+    # The random checkpoint's tokenizer has a token for most letters: VR-Thinker's prompt would be thousands.
+    return replace(profile, rounds=1, max_new_tokens=_REPLY_TOKENS, system_prompt="Judge.", user_prompt=_QUESTION)
 
 
 def _run_stage(stage: str, recipe: Any, start: Path, run: Path) -> None:
