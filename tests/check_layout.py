@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 TREES: dict[str, set[str]] = {
     "vrt_lite": set(),
     "convert": {"vrt_lite"},
-    "bench": {"vrt_lite", "convert"},
+    "bench": {"vrt_lite", "convert", "train"},
     "train": {"vrt_lite", "convert"},
 }
 """The four trees, and the other trees that each may import."""
