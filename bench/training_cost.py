@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ _LABELS = "TA=1, VQ=1, MQ=1, OA=1"
 _FINAL = "<snapshot>A star moves up.</snapshot><think>It is steady.</think><final answer>{}</final answer>"
 _RANK = 64
 _REPLY_TOKENS, _GROUP = 160, 2
-_QUESTION = "Which is better? {caption}"
 
 
 def measure_training(checkpoint: Path, *, max_pixels: int) -> list[dict[str, Any]]:
@@ -41,102 +41,68 @@ def measure_training(checkpoint: Path, *, max_pixels: int) -> list[dict[str, Any
 
 def take_step(job: Mapping[str, Any]) -> dict[str, Any]:
     """Take a step of a stage in this process. Returns its seconds, bytes at most, and the bytes that are computed."""
-    from train import trainer  # noqa: PLC0415 - torch
-    from train.dry_run import forecast, read_shape  # noqa: PLC0415
+    from train.dry_run import forecast, read_shape  # noqa: PLC0415 - torch
 
-    stage, folder, checkpoint = job["stage"], Path(job["folder"]), Path(job["checkpoint"])
+    stage, run, checkpoint = job["stage"], Path(job["folder"]) / job["stage"], Path(job["checkpoint"])
     recipe = _make_recipe(job)
-    reached: list[float] = []
-
-    def end_step(*_: Any, **__: Any) -> None:
-        """Note what the step took. What follows, merging the adapter, has the model twice."""
-        reached.extend((time.perf_counter(), peak_resident_bytes()))
-        raise StopIteration
-
-    trainer.merge_adapter = end_step
-    begun: list[float] = []
-    _call_after_loading(lambda: (forget_peak(), begun.append(time.perf_counter())))
-    try:
-        _run_stage(stage, recipe, checkpoint, folder / stage)
-        end_step()
-    except StopIteration:
-        pass
-    trace = _measure_trace(recipe, checkpoint, folder / stage)
+    run.mkdir()
+    cases = _load_pair(run)
+    trace = _measure_trace(recipe, checkpoint, cases[0])
     stages = forecast(recipe, read_shape(recipe), trace, gpus=1, sharded=False)
-    expected = {each.stage: each for each in stages}
-    seconds, peak = reached[0] - begun[0], reached[1]
-    return {
-        "stage": stage,
-        "seconds": seconds,
-        "bytes": peak,
-        "computed": expected[stage].gigabytes * 1e9,
-        "tokens": trace.tokens,
-    }
+    computed = next(of.gigabytes * 1e9 for of in stages if of.stage == stage)
+    take = _load_stage(stage, recipe, cases, checkpoint, run)
+    forget_peak()
+    began = time.perf_counter()
+    take()
+    seconds, peak = time.perf_counter() - began, peak_resident_bytes()
+    return {"stage": stage, "seconds": seconds, "bytes": peak, "computed": computed, "tokens": trace.tokens}
 
 
-def _call_after_loading(call: Callable[[], object]) -> None:
-    from train import sample, trainer  # noqa: PLC0415 - torch
+def _load_stage(stage: str, recipe: Any, cases: Any, start: Path, run: Path) -> Callable[[], object]:
+    """Load the model of a stage. Returns what takes the step."""
+    from train import grpo, sft  # noqa: PLC0415 - torch
+    from train.rollout import roll_out  # noqa: PLC0415
+    from train.sample import open_policy  # noqa: PLC0415
 
-    open_policy, complete = sample.open_policy, trainer.JudgeTrainer.complete
-
-    def opened(*given: Any) -> Any:
-        policy = open_policy(*given)
-        call()
-        return policy
-
-    def completed(self: Any) -> None:
-        call()
-        complete(self)
-
-    sample.open_policy, trainer.JudgeTrainer.complete = opened, completed
+    if stage == "sample":
+        policy, queries = open_policy(recipe, start), {"pair": cases[0]}
+        return partial(roll_out, policy, queries, recipe.profile, samples=_GROUP, temperature=1.0, seed=0)
+    if stage == "grpo":
+        return grpo.prepare(recipe, cases, start=start, run=run, policy=_make_policy()).train
+    how = recipe.cold_start if stage == "cold-start" else recipe.refine
+    return sft.prepare(how, cases, recipe=recipe, start=start, run=run).train
 
 
 def _make_recipe(job: Mapping[str, Any]) -> Any:
-    from msgspec.structs import replace  # noqa: PLC0415
+    """Make the recipe of one step of each stage, with frames of at most so many pixels.
+
+    The random checkpoint's tokenizer has a token for most letters: VR-Thinker's prompt would be thousands.
+    """
+    from dataclasses import replace  # noqa: PLC0415
 
     from train import recipe as made  # noqa: PLC0415
     from vrt_lite.profile import default_profile  # noqa: PLC0415
 
-    once = made.Supervised(samples=1, step=1)
-    profile = default_profile().with_max_pixels(job["max_pixels"])
-    tables = made.Tables(cold_start="-", traces="-", sample="-", grpo="-", test="-")
+    profile = replace(
+        default_profile().with_max_pixels(job["max_pixels"]),
+        rounds=1,
+        max_new_tokens=_REPLY_TOKENS,
+        system_prompt="Judge.",
+        user_prompt="Which is better? {caption}",
+    )
     model = made.StartingModel(
         source=job["checkpoint"], precision="float32", lora_rank=_RANK, gradient_checkpointing=True
     )
+    once = made.Supervised(samples=1, step=1)
     return made.TrainingRecipe(
         model=model,
-        data=tables,
-        profile=_shorten(profile),
+        data=made.Tables(cold_start="-", traces="-", sample="-", grpo="-", test="-"),
+        profile=profile,
         cold_start=once,
         refine=once,
-        sample=made.Rejection(queries=1, samples=_GROUP),
         grpo=made.Grpo(steps=1, queries=1, group=_GROUP, steps_per_generation=1, resamples=0),
         rollouts=made.Rollouts(batch=_GROUP),
-        running=replace(made.Running(), save_steps=1),
     )
-
-
-def _shorten(profile: Any) -> Any:
-    from dataclasses import replace  # noqa: PLC0415
-
-    # The random checkpoint's tokenizer has a token for most letters: VR-Thinker's prompt would be thousands.
-    return replace(profile, rounds=1, max_new_tokens=_REPLY_TOKENS, system_prompt="Judge.", user_prompt=_QUESTION)
-
-
-def _run_stage(stage: str, recipe: Any, start: Path, run: Path) -> None:
-    from train.grpo import reinforce  # noqa: PLC0415 - torch
-    from train.sample import sample  # noqa: PLC0415
-    from train.sft import supervise  # noqa: PLC0415
-
-    run.mkdir()
-    cases = _load_pair(run)
-    if stage == "sample":
-        sample(recipe, start, cases, run / "traces.jsonl")
-    elif stage == "grpo":
-        reinforce(recipe, cases, start=start, run=run, policy=_make_policy())
-    else:
-        how = recipe.cold_start if stage == "cold-start" else recipe.refine
-        supervise(how, cases, recipe=recipe, start=start, run=run)
 
 
 def _load_pair(folder: Path) -> Any:
@@ -152,14 +118,14 @@ def _load_pair(folder: Path) -> Any:
     return load_cases(table, traces)
 
 
-def _measure_trace(recipe: Any, checkpoint: Path, folder: Path) -> Any:
+def _measure_trace(recipe: Any, checkpoint: Path, case: Any) -> Any:
     from train.dry_run import TraceLength  # noqa: PLC0415
     from train.policy_tokenizer import TOKENIZER_FILE, PolicyTokenizer  # noqa: PLC0415
     from train.rendering import Renderer  # noqa: PLC0415
     from train.sft import render  # noqa: PLC0415
 
     renderer = Renderer(PolicyTokenizer(checkpoint / TOKENIZER_FILE), recipe.profile)
-    [row] = render(_load_pair(folder)[0], renderer, recipe.profile)
+    [row] = render(case, renderer, recipe.profile)
     return TraceLength(len(row.learned), int(row.learned.sum()))
 
 

@@ -64,10 +64,10 @@ class StepData:
     facts: dict[str, float] = field(default_factory=dict[str, float])
 
 
-def reinforce(recipe: TrainingRecipe, cases: Cases, *, start: Path, run: Path, policy: type[Policy] = Policy) -> None:
+def reinforce(recipe: TrainingRecipe, cases: Cases, *, start: Path, run: Path) -> None:
     """Train the model in `start` and write it to RUN/model, unless that is there. A killed run goes on."""
     if not (run / MODEL).is_dir():
-        prepare(recipe, cases, start=start, run=run, policy=policy).complete()
+        prepare(recipe, cases, start=start, run=run).complete()
 
 
 def prepare(

@@ -33,8 +33,14 @@ def supervise(how: Supervised, cases: Cases, *, recipe: TrainingRecipe, start: P
 
     A killed run goes on from its last checkpoint. Raises UsageError for a step that the processes cannot share.
     """
-    if (run / MODEL).is_dir():
-        return
+    if not (run / MODEL).is_dir():
+        prepare(how, cases, recipe=recipe, start=start, run=run).complete()
+
+
+def prepare(
+    how: Supervised, cases: Cases, *, recipe: TrainingRecipe, start: Path | str, run: Path
+) -> SupervisedTrainer:
+    """Create the trainer of a run. Raises UsageError for a step that the processes cannot share."""
     processes = count_processes()
     batches, rest = divmod(how.step, how.batch * processes)
     if rest:
@@ -66,7 +72,7 @@ def supervise(how: Supervised, cases: Cases, *, recipe: TrainingRecipe, start: P
         data_collator=ReplyCollator(tokenizer, recipe.profile),
     )
     trainer.model_accepts_loss_kwargs = True  # so that the trainer counts a step's tokens
-    trainer.complete()
+    return trainer
 
 
 class SupervisedTrainer(JudgeTrainer):
