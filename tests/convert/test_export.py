@@ -112,6 +112,20 @@ def test_a_tied_output_is_not_stored_even_if_the_checkpoint_does(tmp_path: Path)
     assert "output.weight" not in tensors(export(tmp_path / "c", tmp_path / "tied")[0])
 
 
+def test_the_rope_type_of_a_tower_changes_nothing(tmp_path: Path) -> None:
+    """transformers 5.24 writes "axial" there; the engine rotates every tower in one way."""
+    pairs: list[list[bytes]] = []
+    for name in ("plain", "axial"):
+        folder = tmp_path / name / "same"
+        make(folder)
+        if name == "axial":
+            config = json.loads((folder / "config.json").read_text("utf-8"))
+            config["vision_config"]["rope_parameters"] = {"rope_type": "axial", "rope_theta": 10_000.0}
+            write_json(folder / "config.json", config)
+        pairs.append([path.read_bytes() for path in export(folder, tmp_path / f"{name} out")])
+    assert pairs[0] == pairs[1]
+
+
 def test_a_profile_goes_with_its_model(tmp_path: Path) -> None:
     source, out = tmp_path / FOLDER, tmp_path / "out"
     make(source)

@@ -17,7 +17,7 @@ import head_cases
 
 from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.conversion.weights import read_weights
-from vrt_lite.errors import ModelError
+from vrt_lite.errors import ModelError, UsageError
 
 
 class Hostile:
@@ -106,3 +106,9 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(tmp_path: Path) -> None
     with pytest.raises(ModelError, match=r"model_config\.json is missing"):
         export_pair(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_an_adapter_beside_a_state_is_refused_by_name(tmp_path: Path) -> None:
+    head_cases.make_checkpoint(tmp_path / "c")
+    with pytest.raises(UsageError, match="has an adapter of its own: leave out --lora"):
+        export_pair(tmp_path / "c", tmp_path / "out", adapter=tmp_path)

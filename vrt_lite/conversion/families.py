@@ -143,12 +143,8 @@ def expected_shapes(whole: JsonObject) -> dict[str, tuple[int, ...]]:
 
 def add_fields(half: Half, writer: GGUFWriter, file_type: int, preprocessor: JsonObject) -> None:
     """Add the metadata of the architecture, and the file's type."""
-    text = half.config
-    rope = text.section("rope_parameters").over(text.section("rope_scaling")).over(text).values
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    # A tower's is "axial" where transformers wrote it since 5.24: the engine knows no other for a tower.
-    if "mrope_section" in rope and kind not in ("default", "mrope"):
-        raise ModelError(f"{text.where}: rope type is {kind!r:.20}, only 'default' and 'mrope' can be exported")
+    config = half.config
+    rope = config.section("rope_parameters").over(config.section("rope_scaling")).over(config).values
     for key, word in half.table.fields.items():
         match word:
             case bool():
@@ -162,6 +158,10 @@ def add_fields(half: Half, writer: GGUFWriter, file_type: int, preprocessor: Jso
             case "rope_theta" | "rms_norm_eps":
                 writer.add_float32(key, float(rope[word]))
             case "mrope_section":
+                kind = rope.get("rope_type", rope.get("type", "default"))
+                if kind not in ("default", "mrope"):
+                    known = "only 'default' and 'mrope' can be exported"
+                    raise ModelError(f"{config.where}: rope type is {kind!r:.20}, {known}")
                 writer.add_array(key, [*rope[word], 0])
             case "image_mean" | "image_std":
                 colours = preprocessor.values.get(word) or ()
