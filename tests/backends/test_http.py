@@ -219,6 +219,7 @@ NONSENSE: dict[str, tuple[Act, str]] = {
     "odd choice": (sends(b'data: {"choices": [7]}\n\n'), "at `$.choices[0]`"),
     "odd content": (sends(b'data: {"choices": [{"delta": {"content": {"a": 1}}}]}\n\n'), "Expected `str | null`"),
     "deep": (sends(b"data: " + b"[" * 100_000 + b"\n\n"), "not JSON"),
+    "odd list of choices": (sends(b'data: {"choices": {"delta": 1}}\n\n'), "at `$.choices`"),
     "takes the calls": (sends(b'data: {"choices": [{"delta": {"tool_calls": [{"id": 1}]}}]}\n\n'), "tool-call parser"),
     "one endless line": (endlessly(b"data: " + b"x" * 2**20), FAR_MORE),
     "endless comments": (endlessly(b": x\n" * 2**18), FAR_MORE),

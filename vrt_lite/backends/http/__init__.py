@@ -174,7 +174,7 @@ class HttpBackend:
         seconds or, for a server that takes no connection, after `connect_seconds`.
         """
         r, now = self._remote, time.monotonic
-        until = now() + seconds
+        until = last = now() + seconds
         for number in itertools.count(1):
             began = now()
             try:
@@ -185,11 +185,11 @@ class HttpBackend:
             if error.kind == "lasting":
                 raise BackendError(f"The back end {r.url} {reason}. {hint}".rstrip())
             if error.kind == "unreachable":
-                until = min(until, began + r.connect_seconds)
+                last = min(last, began + r.connect_seconds)
             pause = error.pause_seconds
             if pause is None:
                 pause = r.pause_seconds * 2 ** min(number - 1, _MOST_DOUBLINGS) * random.uniform(0.5, 1.0)
-            if number == r.tries or now() + pause >= until:
+            if number == r.tries or now() + pause >= last:
                 if error.pause_seconds and number < r.tries:
                     hint = (
                         f"It asks to wait {pause:.0f} s, and a reply may take {r.total_seconds:g} s: try again later."
