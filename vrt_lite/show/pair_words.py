@@ -59,7 +59,7 @@ def name_dimension(judgement: Judgement, key: str) -> str:
     """Return the name of a dimension: that of the preset that the judge read, if it is not the model card's.
 
     "Temporal Alignment", which the model card says of following the prompt, tells nobody what it means. A dimension of
-    the judge's own is its name.
+    the judge's own has the name that its profile gives.
     """
     if key not in KEYS:
         return key
