@@ -71,7 +71,7 @@ def _described(folder: Path, name: str, shape: CheckpointShape) -> Checkpoint:
     write_documents(folder, shape)
     stored = dict.fromkeys((canonical(name) for name, _ in tensors(shape)), "no.safetensors")
     config, preprocessor = (read_json(folder / f) for f in ("config.json", "preprocessor_config.json"))
-    return Checkpoint(folder, config, preprocessor, stored, {})
+    return Checkpoint(folder, name, config, preprocessor, stored, {})
 
 
 class Noise:

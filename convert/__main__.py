@@ -62,7 +62,7 @@ def export(source: str, revision: str | None, licence: str | None, source_url: s
 
     SRC is a folder with config.json, tokenizer.json, preprocessor_config.json and safetensors shards
     in F32, F16 or BF16, as a model hub delivers them; or, where there is no such folder, OWNER/NAME
-    on the hub, which is downloaded to VRT_LITE_HOME/checkpoints first. Memory holds blocks of rows, never a
+    on the hub, which is downloaded to the hub's cache first. Memory holds blocks of rows, never a
     whole tensor.
 
     With --lora the adapter is merged in float32 while the weights stream, and its folder's name is
@@ -92,8 +92,8 @@ def export(source: str, revision: str | None, licence: str | None, source_url: s
     """  # noqa: D301 - as above
     found = locate(source, revision=revision, show_progress=sys.stderr.isatty())
     authorship = {k: v for k, v in (("license", licence), ("source_url", source_url)) if v}
-    options |= {"progress": _progress("writing", "MB", 10**6)}
-    _print(export_pair(found, authorship=authorship, **options))
+    options |= {"folder_name": found.name, "progress": _progress("writing", "MB", 10**6)}
+    _print(export_pair(found.folder, authorship=authorship, **options))
 
 
 @convert.command()
@@ -199,7 +199,7 @@ def verify(
 
     pairs = collect_pairs(clips, captions, file=listed)
     found = locate(source, revision=revision, show_progress=sys.stderr.isatty())
-    rows = verify_pairs(found, folders, clips=pairs, tokens=tokens, progress=progress)
+    rows = verify_pairs(found.folder, folders, clips=pairs, tokens=tokens, progress=progress)
     if out:
         write_table(out, rows)
     click.echo(table(rows), nl=False)

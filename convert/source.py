@@ -3,48 +3,68 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from fnmatch import fnmatch
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from gguf import LlamaFileType
 
-from vrt_lite.disk import home
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.models import PROJECTORS
 from vrt_lite.models.gguf import Header, list_pair, read_gguf
-from vrt_lite.models.hub import UnreachableError, download, is_whole
-from vrt_lite.pulling.pull_source import SMALL_FILES, list_source, parse_reference
+from vrt_lite.pulling.pull_source import SMALL_FILES
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+PATTERNS = (*SMALL_FILES, "model*.safetensors")
 UNQUANTIZED = (0, 1, 32)  # F32, F16, BF16, by general.file_type
 
 
-def locate(source: str, *, revision: str | None = None, show_progress: bool = False) -> Path:
-    """Find a checkpoint: an existing folder, or else the repository OWNER/NAME, downloaded into vrt-lite's own folder.
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint folder. `name` is set if the folder's name is not the model's, as in the hub's cache."""
 
-    It is a folder of that name, from which the pair gets its own. What is there is not fetched again. Raises UsageError
-    for a revision of a folder, ModelError with the reason if there is no such repository.
+    folder: Path
+    name: str | None = None
+
+
+def locate(source: str, *, revision: str | None = None, show_progress: bool = False) -> Source:
+    """Find a checkpoint: an existing folder, or else the repository OWNER/NAME, downloaded into the hub's cache.
+
+    Raises UsageError for a revision of a folder, ModelError with the reason if there is no such repository.
     """
     if Path(source).exists() or not REPOSITORY.fullmatch(source):
         if revision:
             raise UsageError(f"--revision is {revision!r}, but {source} is no repository: leave it out")
-        return Path(source)
-    folder = home() / "checkpoints" / (revision or "main") / source
+        return Source(Path(source))
+    # Slow to import, and not needed for a folder.
+    from huggingface_hub import snapshot_download, utils  # noqa: PLC0415
+
+    was_off = utils.are_progress_bars_disabled()
+    if not show_progress:
+        utils.disable_progress_bars()
     try:
-        listed = list_source(replace(parse_reference(source), revision=revision or ""))
-    except UnreachableError:
-        if (folder / "config.json").is_file():
-            return folder
-        raise
-    folder.mkdir(parents=True, exist_ok=True)
-    advance = None if show_progress else lambda count: None
-    for file in listed.files:
-        wanted = file.path in SMALL_FILES or fnmatch(file.path, "model*.safetensors")
-        if wanted and not is_whole(folder / file.path, file.size, file.sha256):
-            download(listed, file, folder / file.path, sha256=file.sha256, advance=advance)
-    return folder
+        folder = snapshot_download(source, revision=revision, allow_patterns=list(PATTERNS))
+    except Exception as error:  # errors of the hub, of two HTTP clients, and of the file system
+        raise ModelError(f"{source} is no folder here, and {_reason(error, revision)}") from error
+    finally:
+        if not was_off:
+            utils.enable_progress_bars()
+    return Source(Path(folder), source.partition("/")[2])
+
+
+def _reason(error: Exception, revision: str | None) -> str:
+    from huggingface_hub import errors  # noqa: PLC0415 - as above
+
+    match error:
+        case errors.GatedRepoError():
+            return "the hub's repository is gated: accept its terms there and run `hf auth login`"
+        case errors.RepositoryNotFoundError():
+            return "the hub has no such repository, or none that you may read: check the name, or `hf auth login`"
+        case errors.RevisionNotFoundError():
+            return f"the hub's repository has no revision {revision!r}: check --revision"
+        case errors.OfflineModeIsEnabled() | errors.LocalEntryNotFoundError():
+            return "the hub cannot be reached and its cache does not hold it: go online, or give a folder"
+    return f"it cannot be had from the hub: {error}"
 
 
 def find_exact(source: Path, role: Literal["text model", "projector"], *, or_only: bool = False) -> Path:

@@ -39,7 +39,7 @@ def load(
     With a `lora_rank` a trainable model gets a new adapter. Its tower takes bytes (`take_bytes`).
     """
     how = how or StartingModel(source=str(source), precision="float32")
-    folder = locate(str(source))
+    folder = locate(str(source)).folder
     adapted = trainable and how.lora_rank > 0
     kind = choose_weight_type(how, learned=trainable and not adapted, gpu=torch.cuda.is_available())
     model = read_model(folder, kind)

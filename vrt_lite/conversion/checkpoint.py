@@ -46,11 +46,12 @@ PLAIN_STARTS = (True, False, None, "gaussian", "orthogonal", "eva")
 class Checkpoint:
     """A folder whose JSON files have been read. `tensors` has the shard of each tensor, by published name.
 
-    `corrections` are what an adapter adds to some of them. `head` has the weights of a reward model's heads, shape
-    (heads, width).
+    `name` is the model's, where the folder has another one, as in the hub's cache. `corrections` are what an adapter
+    adds to some tensors. `head` has the weights of a reward model's heads, shape (heads, width).
     """
 
     folder: Path
+    name: str
     config: JsonObject
     preprocessor: JsonObject
     tensors: Mapping[str, str]
@@ -58,7 +59,7 @@ class Checkpoint:
     head: StoredTensor | None = None
 
 
-def read_checkpoint(folder: Path, adapter: Path | None = None) -> Checkpoint:
+def read_checkpoint(folder: Path, name: str, adapter: Path | None = None) -> Checkpoint:
     """Read the small files of a folder, and where the weights are that its config.json needs.
 
     Raises ModelError on what is missing, broken or of another kind.
@@ -82,7 +83,7 @@ def read_checkpoint(folder: Path, adapter: Path | None = None) -> Checkpoint:
         check_tensors(state, tensors, shapes)
         corrections = pair_halves(state, halves, shapes, config=trained, rank=trained.integer("lora_r"))
     head = find_head(folder, tensors)
-    return Checkpoint(folder, config, read_preprocessor(folder), tensors, corrections, head)
+    return Checkpoint(folder, name, config, read_preprocessor(folder), tensors, corrections, head)
 
 
 def check_tensors(where: object, found: Collection[str], needed: Collection[str]) -> None:

@@ -127,23 +127,25 @@ def plan_pair(
     imatrix: Path | None = None,
     adapter: Path | None = None,
     profile: Path | None = None,
+    folder_name: str | None = None,
     exported: bool = False,
 ) -> PairPlan:
     """Plan the pair that llama.cpp's converter and quantiser make of a checkpoint folder.
 
-    The shards need not be there. `text_type` is one of TEXT_TYPES or CONVERTER_TYPES. `name` is that of both files, in
-    place of the folder's own. `authorship` sets fields of gguf.Metadata, and wins over the model card. `adapter` is a
-    PEFT folder to merge; its name becomes part of the pair's. `profile` is a file to take in place of the folder's
-    profile.toml. With `exported` q8_0 is that of the converter. Raises ModelError for a checkpoint that cannot be used,
-    UsageError for an unfit name.
+    The shards need not be there. `text_type` is one of TEXT_TYPES or CONVERTER_TYPES. `name` is that of both files, and
+    `folder_name` is used in place of the folder's own. `authorship` sets fields of gguf.Metadata, and wins over the
+    model card. `adapter` is a PEFT folder to merge; its name becomes part of the pair's. `profile` is a file to take in
+    place of the folder's profile.toml. With `exported` q8_0 is that of the converter. Raises ModelError for a
+    checkpoint that cannot be used, UsageError for an unfit name.
     """
     folder = folder.resolve()
-    stem = name or (f"{folder.name}-{adapter.resolve().name}" if adapter else folder.name)
+    own_name = folder_name or folder.name
+    stem = name or (f"{own_name}-{adapter.resolve().name}" if adapter else own_name)
     if not stem or stem.startswith((".", "-")) or set(stem) & set('/\\:*?"<>|\n\r\t\0'):
         raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")
     with reading(folder):
         text, projector = describe_files(
-            read_checkpoint(folder, adapter),
+            read_checkpoint(folder, own_name, adapter),
             text_type=text_type,
             projector_type=projector_type,
             # A merged model is another model, so its name must differ from the base model's.

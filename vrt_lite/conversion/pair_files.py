@@ -24,7 +24,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gguf import GGML_QUANT_VERSION, GGUFValueType, GGUFWriter, Metadata, size_label
@@ -74,7 +74,7 @@ def describe_pair(
     with reading(whole.where):
         listed, (model, tower) = dict.fromkeys(expected_shapes(whole), ONLY_SHARD), read_halves(whole)
         grey = JsonObject("", dict.fromkeys(("image_mean", "image_std"), [0.5] * 3))
-        checkpoint = Checkpoint(Path(), whole, grey, listed, {})
+        checkpoint = Checkpoint(Path(), "", whole, grey, listed, {})
         text = _describe(model, text_type, checkpoint, {} if with_importance else None)
         projector = _describe(tower, projector_type, checkpoint, None)
     rows = model.size("vocab_size")
@@ -127,9 +127,12 @@ def _read_authorship(checkpoint: Checkpoint, count: int, given: Mapping[str, Any
     logging.getLogger("gguf").setLevel(logging.CRITICAL)  # it logs its guesses; what matters here is raised
     folder = checkpoint.folder
     with reading(f"{folder}: README.md's header or generation_config.json"):  # third-party heuristics over any text
-        metadata = Metadata.load(None, folder, total_params=count)
-    name, label = metadata.name or folder.name, metadata.size_label or size_label(count, count, 0, 0)
-    return replace(metadata, **{"name": name, "size_label": label, **given})
+        sampling = {k: v for k, v in vars(Metadata.load(None, folder)).items() if k.startswith("sampling_")}
+        card, parameters = Metadata.load_model_card(folder), Metadata.load_hf_parameters(folder)
+        guess = cast("Any", Metadata).apply_metadata_heuristic
+        metadata: Metadata = guess(Metadata(), card, parameters, Path(checkpoint.name), count)
+    name, label = metadata.name or checkpoint.name, metadata.size_label or size_label(count, count, 0, 0)
+    return replace(metadata, **{"name": name, "size_label": label, **sampling, **given})
 
 
 def _add_own_fields(writer: GGUFWriter, checkpoint: Checkpoint) -> None:
