@@ -67,7 +67,7 @@ def test_an_allocation_that_fails_gives_an_error_or_the_same_verdict(worker: Wor
 
 @pytest.mark.parametrize("samples", [1, pytest.param(40, marks=pytest.mark.nightly)])
 def test_a_process_without_any_memory_left_is_given_up_in_seconds(worker: Worker, samples: int) -> None:
-    """It may not even be able to raise an error: then it gives no sign of life."""
+    """It may not even be able to raise an error: then it answers no ping."""
     draw = random.Random(samples)
     with worker:
         _, in_first = worker.call(compare_failing, PAIR, PROMPT, -1, -1)

@@ -36,8 +36,8 @@ _VERSION: Final[str] = sys.modules["vrt_lite"].__version__  # not imported, as t
 _HEAD: Final = struct.Struct("<QQ")
 """Before each message: the number of its call, and its length in bytes."""
 _CANCEL: Final = b""
-_ASK_FOR_SIGN, _SIGN = b"?", b""
-"""The parent asks a process for a sign of life, which is a message of no bytes."""
+_PING, _PONG = b"?", b""
+"""The parent pings a process, which answers with a message of no bytes."""
 _HELLO: Final = b"\0vrt-lite worker\n"
 """What is printed before it is not meant for the parent: Python may run code of the user's when it starts."""
 _START: Final = "import sys; sys.path[:] = sys.argv[3:]; from vrt_lite.worker import serve_calls; serve_calls()"
@@ -48,8 +48,8 @@ _STARVED: Final = 86
 """The status of a process that had no memory left to send an answer."""
 _TICK_SECONDS: Final = 0.2
 """The longest wait, as an interrupt cannot break one on Windows."""
-_ASK_AT_TICK, _LOST_AT_TICK = 5, 30
-"""A process that tells nothing for so long is asked for a sign of life, and is taken for lost without one. Ticks are
+_PING_AT_TICK, _LOST_AT_TICK = 5, 30
+"""A process that sends nothing for so long is pinged, and is taken for lost if it does not answer. Ticks are
 counted, as a clock goes on while both processes are stopped."""
 _MOST_REASON: Final = 200
 """Characters of the last line that a process printed."""
@@ -223,8 +223,8 @@ class _Process:
                 said = answers.get(timeout=_TICK_SECONDS)
             except Empty:
                 ticks += 1
-                if ticks == _ASK_AT_TICK:
-                    self._send(number, _ASK_FOR_SIGN)
+                if ticks == _PING_AT_TICK:
+                    self._send(number, _PING)
                 if ticks == _LOST_AT_TICK:
                     self.kill()
                     raise WorkerEndedError(f"The judge's process does not answer any more.{ASK_DOCTOR}") from None
@@ -322,9 +322,9 @@ class _Sender:
         words = message.event if isinstance(message, _Told) and isinstance(message.event, Wrote) else None
         self._messages.put((number, words or pickle.dumps(message)))
 
-    def show_life(self, number: int) -> None:
-        """Send the sign of life for which a call has asked."""
-        self._messages.put((number, _SIGN))
+    def answer_ping(self, number: int) -> None:
+        """Answer a ping."""
+        self._messages.put((number, _PONG))
 
     def _send_all(self) -> None:
         due = 0.0
@@ -366,8 +366,8 @@ def serve_calls() -> None:
     sender, stops = _Sender(answers), dict[int, Stop]()
     try:
         for number, request in _read_messages(_open_to_read(requests)):
-            if request == _ASK_FOR_SIGN:
-                sender.show_life(number)
+            if request == _PING:
+                sender.answer_ping(number)
             elif request:
                 stops[number] = Stop()
                 try:
