@@ -33,11 +33,12 @@ from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.ladders import RankedClip
+from vrt_lite.records.progress import Progress
 from vrt_lite.show import safe, show_verdict, verdict_lines
 from vrt_lite.show.judge_view import JudgeView
 from vrt_lite.show.panel import VerdictPanel
-from vrt_lite.show.progress import Screen
 from vrt_lite.show.run_views import EvaluationView, RankingView
+from vrt_lite.show.screen import Screen
 
 HOSTILE = (
     "\x1b[31m\x1b]0;owned\x07\x1b[2J\x9b31m[bold]x[/bold][/] :smile: \u202egpj.exe\u2066\u200e\u061c"
@@ -394,7 +395,7 @@ def test_a_run_of_long_judgements_says_now_and_then_where_it_is(monkeypatch: pyt
     pipe = io.StringIO()
     clips = [RankedClip(f"{n}.mp4", Path(f"{n}.mp4"), str(n)) for n in range(14)]
     with RankingView(Screen(pipe)) as shown:
-        shown.begins([ClipGroup("", "x", tuple(clips))], 0, 182, TimeRange(65_520.0, 262_080.0))
+        shown.begins([ClipGroup("", "x", tuple(clips))], Progress(0, 182), TimeRange(65_520.0, 262_080.0))
         for done in range(1, 9):
             now += 10.0
             shown.observe(Prefill(100 * done, 800))

@@ -33,8 +33,8 @@ from vrt_lite.runs.store import Run, Store
 from vrt_lite.settings import Settings
 from vrt_lite.show.evaluation_charts import draw_plots, list_charts
 from vrt_lite.show.evaluation_sections import show_figures
-from vrt_lite.show.progress import Screen
 from vrt_lite.show.run_views import EvaluationView
+from vrt_lite.show.screen import Screen
 from vrt_lite.viewer import write_report
 
 HERE = Path(__file__).parent

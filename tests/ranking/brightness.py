@@ -16,8 +16,8 @@ from vrt_lite.errors import NoVerdictError
 from vrt_lite.interfaces import Backend, FrameStore, Observe, Sampling
 from vrt_lite.protocol.messages import Conversation, FrameRef, Reply
 from vrt_lite.records.ladders import Ladder
-from vrt_lite.show.progress import Screen
 from vrt_lite.show.run_views import RankingView
+from vrt_lite.show.screen import Screen
 
 SIZE = (56, 56)
 GREY = 35.0

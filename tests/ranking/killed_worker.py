@@ -15,8 +15,8 @@ from vrt_lite.ranking.entries import read_entries
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
-from vrt_lite.show.progress import Screen
 from vrt_lite.show.run_views import RankingView
+from vrt_lite.show.screen import Screen
 
 
 class Traced(Judge):

@@ -19,8 +19,8 @@ from vrt_lite.ranking.entries import read_entries
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.records.ladders import Ranking
 from vrt_lite.runs.store import Store
-from vrt_lite.show.progress import Screen
 from vrt_lite.show.run_views import RankingView
+from vrt_lite.show.screen import Screen
 
 BUNDLED = Path(__file__).parents[2] / "vrt_lite" / "bundled" / "vrt-tiny-0"
 PROMPT = "A grey."

@@ -25,8 +25,8 @@ from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.records.ladders import Ranking
 from vrt_lite.runs.store import Store
 from vrt_lite.show.leaderboard import show_ladders
-from vrt_lite.show.progress import Screen
 from vrt_lite.show.run_views import RankingView
+from vrt_lite.show.screen import Screen
 
 JUDGE = ("--model", "vrt-tiny-0")  # the ladder's world is its own
 HOSTILE = "\x1b[31m\x1b]0;owned\x07[bold]x[-] \u202egpj\u2066\nnew"

@@ -31,8 +31,8 @@ from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.winners import copy_winners
 from vrt_lite.records.ladders import Ranking
 from vrt_lite.runs.store import Store
-from vrt_lite.show.progress import Screen
 from vrt_lite.show.run_views import EvaluationView
+from vrt_lite.show.screen import Screen
 from vrt_lite.video import open_clip
 from vrt_lite.viewer import write_report
 

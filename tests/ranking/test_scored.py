@@ -160,8 +160,8 @@ def test_alignment_alone_depends_on_the_prompt(tmp_path: Path, scorer: Path) -> 
 
 def test_a_watched_folder_takes_a_run_for_each_new_clip(tmp_path: Path, clips: Path, scorer: Path) -> None:
     from vrt_lite.ranking.watch import watch_folders
-    from vrt_lite.show.progress import Screen
     from vrt_lite.show.run_views import FolderView
+    from vrt_lite.show.screen import Screen
 
     backend = BrightnessScore()
 
@@ -187,8 +187,8 @@ def test_an_evaluation_judges_each_clip_once(tmp_path: Path, clips: Path, scorer
     from vrt_lite.evaluation.evaluate import PairSelection, evaluate
     from vrt_lite.evaluation.fetching import find_set
     from vrt_lite.evaluation.sets import read_set
-    from vrt_lite.show.progress import Screen
     from vrt_lite.show.run_views import EvaluationView
+    from vrt_lite.show.screen import Screen
 
     pairs = list(combinations(range(1, 13), 2))[:30]
     lines = [f"take {a}.mp4,take {b}.mp4,{PROMPT},{'A' if GREYS[a - 1] > GREYS[b - 1] else 'B'}" for a, b in pairs]

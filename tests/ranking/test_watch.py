@@ -26,14 +26,16 @@ from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import Event
 from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.folder_watch import BEING_WRITTEN, FolderWatch
-from vrt_lite.ranking.rank import RankProgress
+from vrt_lite.ranking.rank import Label
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.ranking.watch import watch_folders
 from vrt_lite.records.ladders import RankedClip, Ranking
+from vrt_lite.records.pairs import Result
+from vrt_lite.records.progress import Progress
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Remote
-from vrt_lite.show.progress import Screen
 from vrt_lite.show.run_views import FolderView
+from vrt_lite.show.screen import Screen
 
 SETTLED = 0.1
 MOST_SECONDS = 40.0
@@ -55,18 +57,18 @@ class Recorder:
     def begins(self, *ignored: object) -> None:
         raise AssertionError("a watched ranking has no fixed beginning")
 
-    def changed(self, group: ClipGroup, done: int, most: int, waiting: Mapping[Path, str]) -> None:
-        self._group, self.missing = group, most - done
+    def changed(self, group: ClipGroup, progress: Progress, waiting: Mapping[Path, str]) -> None:
+        self._group, self.missing = group, progress.most - progress.done
         self.clips.append(tuple(clip.name for clip in group.clips))
         self.waiting.append({path.name: why for path, why in waiting.items()})
         self.check()
 
-    def judged(self, progress: RankProgress) -> None:
+    def judged(self, label: Label, result: Result, progress: Progress) -> None:
         assert self._group
-        _, i, j = progress.label
+        _, i, j = label
         self.missing = progress.most - progress.done
         self.pairs.append((self._group.clips[i].name, self._group.clips[j].name))
-        self.failures += [progress.result.error] if progress.result.error else []
+        self.failures += [result.error] if result.error else []
         self.check()
 
     def observe(self, event: Event) -> None: ...
@@ -263,11 +265,11 @@ def test_a_line_is_printed_for_what_comes_and_goes_alone(renders: Path) -> None:
     one, two = (RankedClip(f"{name}.mp4", renders / f"{name}.mp4", name) for name in "ab")
     late = renders / "c.mp4"
     with view:
-        view.changed(ClipGroup("", "x", ()), 0, 0, {one.path: BEING_WRITTEN})
-        view.changed(ClipGroup("", "x", (one, two)), 0, 2, {})
+        view.changed(ClipGroup("", "x", ()), Progress(0, 0), {one.path: BEING_WRITTEN})
+        view.changed(ClipGroup("", "x", (one, two)), Progress(0, 2), {})
         for why in (BEING_WRITTEN, "has no whole index", BEING_WRITTEN):
-            view.changed(ClipGroup("", "x", (one, two)), 0, 2, {late: why})
-        view.changed(ClipGroup("", "x", (two,)), 0, 0, {late: BEING_WRITTEN})
+            view.changed(ClipGroup("", "x", (one, two)), Progress(0, 2), {late: why})
+        view.changed(ClipGroup("", "x", (two,)), Progress(0, 0), {late: BEING_WRITTEN})
     assert stream.getvalue().splitlines() == [
         "0 clips; waiting for: a.mp4",
         "2 clips; new: a.mp4, b.mp4",

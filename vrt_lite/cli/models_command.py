@@ -48,7 +48,7 @@ def pull(model: str, *, projector_type: str | None, profile: Path | None, quiet:
     from vrt_lite.models import bundled_names  # noqa: PLC0415
     from vrt_lite.models.quants import total_memory  # noqa: PLC0415
     from vrt_lite.pulling import pull as pull_model  # noqa: PLC0415
-    from vrt_lite.show.progress import CountedWork, Screen  # noqa: PLC0415
+    from vrt_lite.show.screen import CountedWork, Screen  # noqa: PLC0415
 
     with Screen(quiet=quiet) as screen:
         progress = CountedWork(screen)

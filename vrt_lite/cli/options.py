@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vrt_lite.profile import Profile
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import EffortName, Source
-    from vrt_lite.show.progress import Screen
+    from vrt_lite.show.screen import Screen
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 _Option = Callable[[Any], Any]
@@ -243,7 +243,7 @@ class ChosenRun:
 
     def open_screen(self, *, quiet: bool = False) -> Screen:
         """Open a screen for the progress."""
-        from vrt_lite.show.progress import Screen  # noqa: PLC0415
+        from vrt_lite.show.screen import Screen  # noqa: PLC0415
 
         return Screen(quiet=self.quiet or quiet, live=self.verbose < 2)
 

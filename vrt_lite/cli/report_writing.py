@@ -77,7 +77,7 @@ def write_wanted(
     quiet: bool = False,
 ) -> None:
     """Write the report, open it if that is wanted, and say so unless `quiet`."""
-    from vrt_lite.show.progress import Screen, Status  # noqa: PLC0415
+    from vrt_lite.show.screen import Screen, Status  # noqa: PLC0415
     from vrt_lite.show.wrapping import print_wrapped  # noqa: PLC0415
     from vrt_lite.viewer import write_report  # noqa: PLC0415
 

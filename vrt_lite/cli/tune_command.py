@@ -64,7 +64,7 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
             path.unlink(missing_ok=True)
         print_text(f"{files.name}: {'what was measured is deleted' if kept else 'nothing was kept'}")
         return
-    from vrt_lite.show.progress import Screen, Status  # noqa: PLC0415
+    from vrt_lite.show.screen import Screen, Status  # noqa: PLC0415
     from vrt_lite.tuning.tune import measure_with, read_cpu_load  # noqa: PLC0415
     from vrt_lite.tuning.tune import tune as find_quickest  # noqa: PLC0415
     from vrt_lite.worker import Worker  # noqa: PLC0415

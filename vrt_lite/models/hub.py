@@ -31,7 +31,7 @@ _HTTP_LIBRARIES: Final = ("http", "requests", "urllib3")  # httpx, httpx2, httpc
 _OFFLINE = "HF_HUB_OFFLINE is set, so the hub was not asked. Unset it, or use what `vrt-lite models` shows as here."
 
 
-class Progress(Protocol):
+class Transfer(Protocol):
     """Shows a user how a long download goes."""
 
     def say(self, line: str) -> None:

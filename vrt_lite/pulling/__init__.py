@@ -16,7 +16,7 @@ from typing import Final
 from vrt_lite.disk import disk_errors, file_sha256, locked, write_file
 from vrt_lite.errors import ModelError
 from vrt_lite.models import find, library
-from vrt_lite.models.hub import Progress, UnreachableError, is_whole
+from vrt_lite.models.hub import Transfer, UnreachableError, is_whole
 from vrt_lite.models.library import Manifest, StoredFile, StoredModel
 from vrt_lite.profile import PROFILE_NAME, read_portable
 from vrt_lite.pulling.gguf_files import pull_gguf, select_files
@@ -36,7 +36,7 @@ def pull(
     reference: str,
     *,
     memory_bytes: int,
-    progress: Progress,
+    progress: Transfer,
     projector_type: str | None = None,
     profile: Path | None = None,
 ) -> StoredModel:

@@ -14,7 +14,7 @@ from vrt_lite.disk import is_plain_name
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import bundled_names
-from vrt_lite.models.hub import HubFile, Listing, Progress, download, is_whole, list_repository
+from vrt_lite.models.hub import HubFile, Listing, Transfer, download, is_whole, list_repository
 from vrt_lite.models.library import Recipe, StoredModel, partial_folder, recipes, remove_folder
 from vrt_lite.profile import PROFILE_NAME
 
@@ -40,7 +40,7 @@ class Pull:
     here: StoredModel | None
     memory_bytes: int
     projector_type: str | None
-    progress: Progress
+    progress: Transfer
 
     @property
     def folder(self) -> Path:

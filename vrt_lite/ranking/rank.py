@@ -29,6 +29,7 @@ from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, KeptGroup, RankAbout, 
 from vrt_lite.ranking.ratings import fit
 from vrt_lite.records.ladders import RankedClip, Ranking
 from vrt_lite.records.pairs import Result
+from vrt_lite.records.progress import Progress
 from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.judging import PairJudge, Task, judge_all
 from vrt_lite.runs.run_clock import RunClock
@@ -40,29 +41,18 @@ _MOST_LISTED = 64
 _UNREAD = (VideoError.kind, MissingClipError.kind)
 
 
-@dataclass(frozen=True, slots=True)
-class RankProgress:
-    """The progress after a result. At most `most` judgements are made, fewer if the order is certain before that.
-
-    `label` is the group's number and the clips, the one shown as video 1 first, or one clip twice. `seconds_left` is
-    None until known.
-    """
-
-    done: int
-    most: int
-    seconds_left: float | None
-    label: tuple[int, int, int]
-    result: Result
+Label = tuple[int, int, int]
+"""A group's number and two of its clips, the one shown as video 1 first, or one clip twice."""
 
 
 class RankWatcher(Protocol):
     """Gets the progress of a ranking."""
 
-    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, predicted: TimeRange | None, /) -> None:
-        """Called before judging: `done` of at most `most` judgements exist, the others are to take `seconds`."""
+    def begins(self, groups: Sequence[ClipGroup], progress: Progress, predicted: TimeRange | None, /) -> None:
+        """Called before judging: what is done already, and how long the rest is to take."""
         ...
 
-    def judged(self, progress: RankProgress, /) -> None:
+    def judged(self, label: Label, result: Result, progress: Progress, /) -> None:
         """Called when a judgement was made, or found in the store."""
         ...
 
@@ -163,15 +153,15 @@ def judge_missing(
     tasks = _choose_tasks(groups, work.effort)
     first = next(tasks, None)
     clock = RunClock(judge.predict(first.first) if first else None, lambda: count()[1] - count()[0], jobs=jobs)
-    watcher.begins(groups, work.found, count()[1], clock.predict())
+    watcher.begins(groups, Progress(work.found, count()[1]), clock.predict())
 
     def add_result(task: Task, result: Result, now: bool) -> None:
-        label: tuple[int, int, int] = task.label
+        label: Label = task.label
         number, i, j = label
         groups[number].add(i, j, result)
         if now and (judgement := work.run.judgement(result.key)):
             clock.add(judgement)
-        watcher.judged(RankProgress(*count(), clock.seconds_left(), label, result))
+        watcher.judged(label, result, Progress(*count(), clock.seconds_left()))
 
     every = takewhile(lambda _: go_on(), chain((first,), tasks) if first else tasks)
     judge_all(every, work.run, store=store, judge=judge, jobs=jobs, done=add_result, observe=watcher.observe)

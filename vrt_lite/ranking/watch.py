@@ -20,7 +20,7 @@ from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.folder_watch import POLL_SECONDS, FolderState, FolderWatch
 from vrt_lite.ranking.rank import (
-    RankProgress,
+    Label,
     RankWatcher,
     RankWork,
     begin_ranking,
@@ -29,6 +29,8 @@ from vrt_lite.ranking.rank import (
 )
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.records.ladders import ExcludedClip, Ranking
+from vrt_lite.records.pairs import Result
+from vrt_lite.records.progress import Progress
 from vrt_lite.runs.judging import PairJudge
 from vrt_lite.runs.store import Store
 
@@ -36,7 +38,7 @@ from vrt_lite.runs.store import Store
 class FolderWatcher(RankWatcher, Protocol):
     """Gets the progress of a ranking, and what changes in its folders."""
 
-    def changed(self, group: ClipGroup, done: int, most: int, waiting: Mapping[Path, str], /) -> None:
+    def changed(self, group: ClipGroup, progress: Progress, waiting: Mapping[Path, str], /) -> None:
         """Called when a clip came, changed or went, or is waited for; `waiting` says why it is."""
         ...
 
@@ -88,23 +90,23 @@ class _Looks:
         self._watch, self._judge, self._watcher, self._poll_seconds = watch, judge, watcher, poll_seconds
         self._due = 0.0
         self._ranked: tuple[Path, ...] = ()
-        self._told: tuple[ClipGroup, int, int] = (ClipGroup("", "", ()), 0, 0)
+        self._told = ClipGroup("", "", ()), Progress(0, 0)
 
     def wait(self) -> None:
         """Wait until clips came, changed or went."""
         while self.find_unchanged():
             time.sleep(max(self._due - time.monotonic(), 0))
 
-    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, predicted: TimeRange | None, /) -> None:
+    def begins(self, groups: Sequence[ClipGroup], progress: Progress, predicted: TimeRange | None, /) -> None:
         """Tell which clips are there."""
         self._ranked = self.state.ready
-        self._told = groups[0], done, most
+        self._told = groups[0], progress
         self._watcher.changed(*self._told, self.state.waiting)
 
-    def judged(self, progress: RankProgress, /) -> None:
+    def judged(self, label: Label, result: Result, progress: Progress, /) -> None:
         """Tell of a judgement."""
-        self._told = self._told[0], progress.done, progress.most
-        self._watcher.judged(progress)
+        self._told = self._told[0], progress
+        self._watcher.judged(label, result, progress)
 
     def find_unchanged(self) -> bool:
         """Look at the folders, if it is time; return whether the clips that are whole are those that are ranked."""

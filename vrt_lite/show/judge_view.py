@@ -20,7 +20,7 @@ from vrt_lite.interfaces import (
     Wrote,
 )
 from vrt_lite.protocol.tags import PartReader
-from vrt_lite.show.progress import Screen, Status
+from vrt_lite.show.screen import Screen, Status
 from vrt_lite.show.words import describe_event, format_range, format_time, name_frames, name_round
 
 _ROWS: Final = 12

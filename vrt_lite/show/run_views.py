@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Final, Self
 from vrt_lite.interfaces import Event, Loading, TimeRange, Waiting
 from vrt_lite.show.leaderboard import draw_board, name_first
 from vrt_lite.show.pair_words import write_headline
-from vrt_lite.show.progress import Screen, Status
+from vrt_lite.show.screen import Screen, Status
 from vrt_lite.show.words import count_of, describe_event, format_range, format_time
 
 if TYPE_CHECKING:
     from vrt_lite.ranking.clip_groups import ClipGroup
-    from vrt_lite.ranking.rank import RankProgress
+    from vrt_lite.ranking.rank import Label
+    from vrt_lite.records.pairs import Result
+    from vrt_lite.records.progress import Progress
 
 _LONG_SECONDS: Final = 60.0
 """What takes as long is said before it begins, and less of it is suggested."""
@@ -84,24 +86,24 @@ class RankingView(_RunView):
     _groups: Sequence[ClipGroup] = ()
     _due = 0.0
 
-    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, predicted: TimeRange | None) -> None:
+    def begins(self, groups: Sequence[ClipGroup], progress: Progress, predicted: TimeRange | None) -> None:
         """Show how many judgements there will be, how long they will take, and what is known already."""
-        self._groups, self.done, self._total = groups, done, most
+        self._groups, self.done, self._total = groups, progress.done, progress.most
         clips = sum(len(group.clips) for group in groups)
-        words = f"{clips} clips, at most {count_of(most, 'judgement')}, {done} of them made before"
-        self._begin(words, most - done, predicted, round(_JUDGEMENTS_OF_A_CLIP * clips, -1))
+        words = f"{clips} clips, at most {count_of(self._total, 'judgement')}, {self.done} of them made before"
+        self._begin(words, self._total - self.done, predicted, round(_JUDGEMENTS_OF_A_CLIP * clips, -1))
         self._rate(groups[0])
 
-    def judged(self, progress: RankProgress) -> None:
+    def judged(self, label: Label, result: Result, progress: Progress) -> None:
         """Show the result of a pair."""
         self.done, self._total = progress.done, progress.most
         self._plan(progress.seconds_left)
         counts = ", ".join(filter(None, (f"{self.done} of {self._total}", self._describe_time_left())))
-        last = describe_judgement(self._groups, progress)
+        last = describe_judgement(self._groups, label, result)
         self._screen.step(last if self._screen.is_live else f"{counts}: {last}")
         if self._screen.is_live:
             self._show()
-        self._rate(self._groups[progress.label[0]])
+        self._rate(self._groups[label[0]])
 
     def _rate(self, group: ClipGroup) -> None:
         """Draw the leaderboard anew, at most a few times a second."""
@@ -123,7 +125,7 @@ class FolderView(RankingView):
     _names: frozenset[str] = frozenset()
     _waiting: Mapping[Path, str] = {}
 
-    def changed(self, group: ClipGroup, done: int, most: int, waiting: Mapping[Path, str]) -> None:
+    def changed(self, group: ClipGroup, progress: Progress, waiting: Mapping[Path, str]) -> None:
         """Show what changed in the folders."""
         names = frozenset(clip.name for clip in group.clips)
         came, went = sorted(names - self._names), sorted(self._names - names)
@@ -132,18 +134,18 @@ class FolderView(RankingView):
         parts = (("new", came), ("gone", went), ("waiting for", later))
         news = [f"{what}: {name_first(which)}" for what, which in parts if which]
         self._names, self._waiting, self._groups = names, dict(waiting), (group,)
-        self.done, self._total, self._due = done, most, 0.0
+        self.done, self._total, self._due = progress.done, progress.most, 0.0
         self._figures = f"waiting for {name_first([path.name for path in waiting]) or 'new clips'}"
         if news:
             self._screen.step("; ".join([count_of(len(names), "clip"), *news]))
         self._begin("", 0, None, 0)
         self._rate(group)
 
-    def judged(self, progress: RankProgress) -> None:
+    def judged(self, label: Label, result: Result, progress: Progress) -> None:
         """Show the result of a pair; after the last one the leaderboard stays as it is for long."""
         if progress.done >= progress.most:
             self._due = 0.0
-        super().judged(progress)
+        super().judged(label, result, progress)
 
 
 class EvaluationView(_RunView):
@@ -180,12 +182,12 @@ class EvaluationView(_RunView):
         self._show(now=now)
 
 
-def describe_judgement(groups: Sequence[ClipGroup], progress: RankProgress) -> str:
+def describe_judgement(groups: Sequence[ClipGroup], label: Label, result: Result) -> str:
     """Describe one judgement of a ranking in a line, by the clips' names."""
-    number, i, j = progress.label
+    number, i, j = label
     one, two = (groups[number].clips[clip].name for clip in (i, j))
-    verdict, scores = progress.result.verdict, progress.result.scores
-    words = write_headline(verdict, (one, two)) if verdict else f"no verdict ({progress.result.error})"
+    verdict, scores = result.verdict, result.scores
+    words = write_headline(verdict, (one, two)) if verdict else f"no verdict ({result.error})"
     if i == j:
         told = ", ".join(f"{name} {score.value:.3g}" for name, score in scores[0].items()) if scores else words
         return f"{one}: {told}"

@@ -127,7 +127,6 @@ function watchComparison(main, { job, clips }) {
     state: controls.setState,
     stage: ({ words, done, total }) => controls.setStep(words, done, total),
     progress: (told) => controls.setLeft(told.seconds_left),
-    left: (told) => controls.setLeft(told.seconds_left),
     pair(told) {
       told.clips.forEach((clip, at) => (lengths[at] = clip.seconds || 1));
       places = told.clips.map((clip) => clip.address);

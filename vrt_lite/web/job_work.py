@@ -32,12 +32,13 @@ from vrt_lite.protocol.tags import PartReader
 from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import rate_group
-from vrt_lite.ranking.rank import RankProgress, rank_clips
+from vrt_lite.ranking.rank import Label, rank_clips
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.records.joining import add_warning, warn_of_one_order
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.ladders import Ladder, Ranking
 from vrt_lite.records.pairs import Result, join_results
+from vrt_lite.records.progress import Progress
 from vrt_lite.runs.history import begin_daily_run
 from vrt_lite.runs.judging import PairJudge, Task, judge_all
 from vrt_lite.runs.run import Run
@@ -85,20 +86,19 @@ class JobWatcher:
         ]
         self._job.add("pair", clips=about[::-1] if exchanged else about, exchanged=exchanged)
 
-    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, predicted: TimeRange | None, /) -> None:
+    def begins(self, groups: Sequence[ClipGroup], progress: Progress, predicted: TimeRange | None, /) -> None:
         """Tell how much a ranking has to do."""
         self._groups = groups
-        self._job.add("progress", done=done, most=most, seconds_left=predicted and predicted.middle)
+        self._job.tell(msgspec.structs.replace(progress, seconds_left=predicted and predicted.middle))
         self._continue(at_once=True)
 
-    def judged(self, progress: RankProgress, /) -> None:
+    def judged(self, label: Label, result: Result, progress: Progress, /) -> None:
         """Tell what was judged for a ranking."""
-        number, i, j = progress.label
-        result = progress.result
-        self._job.add("progress", done=progress.done, most=progress.most, seconds_left=progress.seconds_left)
+        number, i, j = label
+        self._job.tell(progress)
         names = [self._groups[number].clips[k].name for k in (i, j)]
         if i == j:
-            words = describe_judgement(self._groups, progress)
+            words = describe_judgement(self._groups, label, result)
         elif result.verdict:
             words = write_headline(result.verdict, (names[0], names[1]))
         else:
@@ -111,8 +111,8 @@ class JobWatcher:
         job = self._job
         match event:
             case Predicted(predicted):
-                if self._spaces:  # of a comparison; a ranking has its own
-                    job.add("left", seconds_left=predicted.middle)
+                if self._spaces and job.progress:  # of a comparison; a ranking has its own
+                    job.tell(msgspec.structs.replace(job.progress, seconds_left=predicted.middle))
             case Wrote(text):
                 job.add_text(text, self._reader.read(text))
             case RoundBegan(_, number, frames):
@@ -188,7 +188,7 @@ def _compare_clips(
     def list_tasks() -> Iterator[Task | None]:
         for exchanged in range(orders):
             job.check_stopped()
-            job.add("progress", done=exchanged, most=orders, seconds_left=None)
+            job.tell(Progress(exchanged, orders))
             first, second = clips[::-1] if exchanged else clips
             watcher.begin_pair((first, second), exchanged=bool(exchanged))
             yield Task(first, second, body.prompt, exchanged)
@@ -304,7 +304,7 @@ class JobTransfer:
                 return
             self._told = time.monotonic()
             done = min(max(self._done, 0), self._total)
-        self._job.add("progress", done=done, most=self._total, words=self._words)
+        self._job.tell(Progress(done, self._total, words=self._words))
 
 
 def _pull_model(job: ServedJob, body: PullBody) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import msgspec
 
 from vrt_lite.errors import VrtError
 from vrt_lite.interfaces import Stop
+from vrt_lite.records.progress import Progress
 from vrt_lite.web.refusals import describe_error
 from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody
 
@@ -30,7 +31,7 @@ KINDS: Final[dict[type[JobBody], JobKind]] = {
 }
 _JOIN_SECONDS = 0.1
 _SHORT_PROMPT = 200
-_NEWEST_ONLY = frozenset(("state", "stage", "left", "progress", "ladder", "log"))
+_NEWEST_ONLY = frozenset(("state", "stage", "progress", "ladder", "log"))
 """Of these kinds only the newest event is kept."""
 _OF_ONE_PAIR = frozenset(("pair", "stage", "round", "wrote", "outcome"))
 """These events are about the pair being judged, and are dropped when the next one begins."""
@@ -60,7 +61,7 @@ class ToldJob(msgspec.Struct):
     state: JobState
     created: float
     request: Mapping[str, Any]
-    progress: Mapping[str, Any] | None
+    progress: Progress | None
     result: dict[str, Any] | None
     error: dict[str, Any] | None
 
@@ -85,6 +86,7 @@ class ServedJob:
         self.created = time.time()
         self.result: dict[str, Any] | None = None
         self.error: dict[str, Any] | None = None
+        self.progress: Progress | None = None
         self.stop = Stop()
         """Ends what is done for the job at once."""
         self.clean_up = clean_up
@@ -110,9 +112,8 @@ class ServedJob:
     def describe(self) -> ToldJob:
         """Return the state; with the result or the error once it has ended."""
         with self._lock:
-            progress = next((event.data for event in self._events if event.kind == "progress"), None)
             about = (self.id, self.kind, self.state, self.created, self.request)
-            return ToldJob(*about, progress, self.result, self.error)
+            return ToldJob(*about, self.progress, self.result, self.error)
 
     def summarize(self) -> ToldJob:
         """Return the state, which is always small: of the request the beginning of its prompt."""
@@ -126,6 +127,11 @@ class ServedJob:
             dropped = _OF_ONE_PAIR if kind == "pair" else _NEWEST_ONLY & {kind}
             self._events = [event for event in self._events if event.kind not in dropped]
             self._append(kind, data)
+
+    def tell(self, progress: Progress) -> None:
+        """Add how far the work has come."""
+        self.progress = progress
+        self.add("progress", **msgspec.structs.asdict(progress))
 
     def add_text(self, text: str, parts: Iterable[tuple[str, str]]) -> None:
         """Add what the judge wrote, and its parts. What comes within a tenth of a second is one event."""
