@@ -15,6 +15,7 @@ from test_all_measures import FAULTS, HARMLESS, measure
 
 from vrt_lite.measures.clip_measures import LOOK, ClipMeasures
 from vrt_lite.measures.looks import compare_looks
+from vrt_lite.measures.measured_preference import MeasuredPreference, NamedFault
 from vrt_lite.measures.networks import Networks, Scale
 from vrt_lite.measures.preference import HEADS_FILE, Heads, load_heads, prefer_by_measures
 from vrt_lite.measures.trees import Forest, softmax
@@ -169,6 +170,15 @@ def test_files_that_are_no_heads_are_refused(tmp_path: Path) -> None:
 
 def test_probabilities_are_those_of_softmax() -> None:
     assert softmax(np.array([[0.0, np.log(3)], [700, 700]])).tolist() == [pytest.approx([0.25, 0.75]), [0.5, 0.5]]
+
+
+def test_an_undecided_dimension_leans_to_no_video_whose_fault_is_named() -> None:
+    doubt = dict.fromkeys(MEASURED_KEYS, (0.2, 0.35, 0.45))
+    said = MeasuredPreference(doubt, {"VQ": None, "MQ": None, "OA": None}, True)
+    assert {key: of.leans for key, of in said.preferences.items()} == {"VQ": 2, "MQ": 2, "OA": 2}
+    named = replace(said, faults=(NamedFault(2, "noise", "strong", 0.9),))
+    for side in (named, named.mirrored()):
+        assert {key: of.leans for key, of in side.preferences.items()} == {"VQ": 0, "MQ": 0, "OA": 0}
 
 
 def test_a_named_fault_is_that_of_the_worse_video() -> None:

@@ -40,12 +40,16 @@ class MeasuredPreference:
 
     @property
     def preferences(self) -> dict[str, Preference]:
-        """The preferences by key. Where measuring is not sure of a video, it is undecided and leans to it."""
+        """The preferences by key. Where measuring is not sure of a video, it is undecided and leans to it.
+
+        It leans to no video whose fault is named.
+        """
         found: dict[str, Preference] = {}
+        faulty = {fault.video for fault in self.faults}
         for key, odds in self.odds.items():
             likeliest: Choice = 1 if odds[1] > max(odds[0], odds[2]) else 2 if odds[2] > max(odds[:2]) else 0
             sure = self.winners[key] == likeliest or not likeliest
-            found[key] = prefer(likeliest, odds) if sure else prefer(0, odds, likeliest)
+            found[key] = prefer(likeliest, odds) if sure else prefer(0, odds, 0 if likeliest in faulty else likeliest)
         return found
 
     @property
