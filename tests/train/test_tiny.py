@@ -21,6 +21,7 @@ from train.tiny.fault_kinds import FAULTS, WITHHELD
 from train.tiny.filming import Filmed, Spec, _part_of
 from train.tiny.fit_networks import fit_clips, fit_pairs
 from train.tiny.footage.survey import SurveyedClip
+from train.tiny.graphics import draw_picture
 from train.tiny.heads import fit
 from train.tiny.making import Specimen
 from train.tiny.specimens import HARMLESS, Plan, make, plan
@@ -95,6 +96,17 @@ def world() -> Filmed:
     return Filmed(
         Spec(3, "train", "world/train/3", "world", None, (192, 108), 24.0, 16, False, 1.0, 0.0, 1), Path("unused")
     )
+
+
+def test_drawn_pictures_are_all_kinds_and_the_same_twice() -> None:
+    drawn = [np.asarray(draw_picture(np.random.default_rng(seed), (96, 64))) for seed in range(40)]
+    assert all(each.shape == (64, 96, 3) and each.dtype == np.uint8 for each in drawn)
+    assert np.array_equal(drawn[7], draw_picture(np.random.default_rng(7), (96, 64)))
+    edges = [float(np.abs(np.diff(each.astype(int), axis=1)).mean()) for each in drawn]
+    assert min(edges) < 3 and max(edges) > 12, "smooth ones and sharp ones"
+    spec = Spec(3, "train", "picture/train/3", "picture", None, (96, 64), 24.0, 12, False, 1.0, 0.0, 1)
+    filmed = [np.stack(Filmed(spec, Path("unused")).frames([0, 5, 9])) for _ in range(2)]
+    assert np.array_equal(*filmed)
 
 
 def test_planned_clips_are_made_twice_alike_and_withheld_kinds_are_not_planned() -> None:

@@ -1,4 +1,4 @@
-"""Draws what is filmed: a span of real footage, a photograph under a moving camera, or a clip of the drawn world."""
+"""Draws what is filmed: a span of real footage, a photograph or a drawn picture under a camera, or the drawn world."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from PIL import Image
 
 from train.tiny.footage import photographs
 from train.tiny.footage.survey import SurveyedClip, load_survey
+from train.tiny.graphics import Moving, draw_moving, draw_picture
 from train.tiny.spoiled_pictures import Chance, Frames
 
 if TYPE_CHECKING:
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
 
 Part = Literal["train", "held", "test"]
 """Scenes to train on, scenes to fit weights and bounds on, and scenes for the figures. None is in two parts."""
-_FOOTAGE: Final = (0.42, 0.84)
-"""Up to these shares of the clips are photographs and footage; the rest is drawn."""
+Kind = Literal["photograph", "footage", "picture", "world"]
+_SHARES: Final = (0.34, 0.64, 0.92)
+"""Up to these shares of the clips are photographs, footage and drawn pictures; the rest is the drawn world."""
 _LINES: Final = (288, 360, 360, 360, 400, 480, 480, 540, 720, 1080)
 _ASPECTS: Final = (16 / 9, 16 / 9, 16 / 9, 4 / 3, 1.0, 21 / 9)
 _RATES: Final = (8, 12, 16, 16, 24, 24, 25, 30, 30, 50, 60)
 _LEAST_FRAMES, _MOST_FRAMES = 8, 240
-_PIXELS: Final = (3e6, 1.4e7)
+_PIXELS: Final = (4e6, 2e7)
 """Pixels of all frames of a clip: the time that a clip takes."""
 _SPARE: Final = 1.6
 """A scene can show so many times its frames: faults that skip frames need them."""
@@ -41,7 +43,7 @@ class Spec:
     seed: int
     part: Part
     scene: str
-    kind: Literal["photograph", "footage", "world"]
+    kind: Kind
     source: SurveyedClip | None
     size: tuple[int, int]
     fps: float
@@ -83,13 +85,14 @@ def draw_spec(seed: int, part: Part, footage: Path) -> Spec:
     pictures, clips = list_sources(footage, part)
     share = chance.random()
     source = None
-    if share < _FOOTAGE[0]:
+    if share < _SHARES[0]:
         source = pictures[int(chance.integers(len(pictures)))]
-    elif share < _FOOTAGE[1] and clips:
+    elif share < _SHARES[1] and clips:
         group = str(chance.choice(sorted({clip.group for clip in clips})))
         of_group = [clip for clip in clips if clip.group == group]
         source = of_group[int(chance.integers(len(of_group)))]
-    kind = "world" if source is None else "photograph" if source in pictures else "footage"
+    drawn: Kind = "picture" if share < _SHARES[2] else "world"
+    kind = drawn if source is None else "photograph" if source in pictures else "footage"
     lines, aspect = int(chance.choice(_LINES)), float(chance.choice(_ASPECTS))
     if kind == "footage" and source:
         lines, aspect = min(lines, round(min(source.width, source.height) * 1.15)), source.width / source.height
@@ -105,7 +108,7 @@ def draw_spec(seed: int, part: Part, footage: Path) -> Spec:
     return Spec(
         seed,
         part,
-        scene_of(source) if source else f"world/{part}/{seed}",
+        scene_of(source) if source else f"{kind}/{part}/{seed}",
         kind,
         source,
         (width, height),
@@ -131,7 +134,15 @@ class Filmed:
             self._start = int(self._chance.integers(0, spec.source.frames - self.count + 1))
             self._path = footage / spec.source.path
         elif spec.kind == "photograph" and spec.source:
-            self._camera = _Camera(self._chance, footage / spec.source.path, spec.size)
+            self._camera = _Camera(self._chance, _open(footage / spec.source.path), spec.size)
+        elif spec.kind == "picture":
+            chance = np.random.default_rng((spec.seed, 5, zlib.crc32(spec.part.encode())))
+            times = chance.uniform(1.3, 2.2)
+            large = round(times * spec.size[0]), round(times * spec.size[1])
+            scene, things = (draw_picture(chance, each) for each in (large, spec.size))
+            filtered = Image.Resampling.NEAREST if chance.random() < 0.35 else Image.Resampling.BICUBIC
+            self._camera = _Camera(chance, scene, spec.size, things, filtered)
+            self._camera.things += draw_moving(chance, spec.size)
         else:
             self._world = _draw_world(spec)
         self._field = self._chance.normal(0, spec.noise, (spec.size[1] + 40, spec.size[0] + 40, 1)).astype(np.float32)
@@ -156,7 +167,7 @@ class Filmed:
             return []
         if spec.kind == "footage":
             return self._read(numbers)
-        if spec.kind == "photograph":
+        if spec.kind in {"photograph", "picture"}:
             return [self._camera.shoot(number / spec.fps) for number in numbers]
         from train.tiny.world.render import frames  # noqa: PLC0415  torch
         from train.tiny.world.values import TICKS  # noqa: PLC0415
@@ -191,10 +202,17 @@ class Filmed:
 
 
 class _Camera:
-    """Films a photograph: still, panning, zooming or by hand; things may move before it."""
+    """Films a picture: still, panning, zooming or by hand; things may move before it."""
 
-    def __init__(self, chance: Chance, path: Path, size: tuple[int, int]) -> None:
-        self._picture, self._size = _open(path), size
+    def __init__(
+        self,
+        chance: Chance,
+        picture: Image.Image,
+        size: tuple[int, int],
+        things: Image.Image | None = None,
+        filtered: Image.Resampling = Image.Resampling.BICUBIC,
+    ) -> None:
+        self._picture, self._size, self._filter = picture, size, filtered
         whole = np.array(self._picture.size, float)
         aspect = size[0] / size[1]
         largest = np.array([min(whole[0], whole[1] * aspect), min(whole[1], whole[0] / aspect)])
@@ -205,7 +223,8 @@ class _Camera:
         self._seconds, self._phase = chance.uniform(5, 25, 2), chance.uniform(0, math.tau, 2)
         self._sway = chance.uniform(0.002, 0.008) if way in ("hand", "walk") else 0.0
         self._sway_phase = chance.uniform(0, math.tau, 4)
-        self._things = [_Thing(chance, self._picture, size) for _ in range(int(chance.choice([0, 0, 1, 2, 3])))]
+        count = int(chance.choice([0, 0, 1, 2, 3]))
+        self.things: list[Moving] = [_Thing(chance, things or picture, size) for _ in range(count)]
 
     def shoot(self, seconds: float) -> NDArray[np.uint8]:
         """Return the picture at a time."""
@@ -220,10 +239,8 @@ class _Camera:
         window = np.minimum(window, whole)
         corner = np.clip(centre - window / 2, 0, whole - window)
         left, top, right, bottom = (float(edge) for edge in (*corner, *np.minimum(corner + window, whole)))
-        shown = self._picture.resize(
-            self._size, Image.Resampling.BICUBIC, box=(left, top, right, bottom), reducing_gap=2.0
-        )
-        for thing in self._things:
+        shown = self._picture.resize(self._size, self._filter, box=(left, top, right, bottom), reducing_gap=2.0)
+        for thing in self.things:
             thing.show(shown, seconds)
         return np.asarray(shown)
 
