@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 _NETWORKS = 4
 _PAIRS: Final = (96, 8, 0.3)
-_CLIPS: Final = (64, 20, 0.1)
+_CLIPS: Final = (96, 24, 0.2)
 """Width, epochs, and the share of a layer that is left out in each step."""
 _BATCH, _RATE, _DECAY = 256, 2e-3, 1e-2
 

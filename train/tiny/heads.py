@@ -25,14 +25,14 @@ from vrt_lite.protocol.report import MEASURED_KEYS
 NAMES: Final = tuple(sorted({fault.name for fault in FAULTS.values()}))
 Size = tuple[int, int, int]
 """Of a forest: rounds, leaves of a tree, and rows of a leaf at least."""
-_LARGE: Final[Size] = (500, 31, 30)
+_LARGE: Final[Size] = (700, 31, 40)
 _SMALL: Final[Size] = (400, 16, 40)
-_FAULTS: Final[Size] = (800, 16, 30)
+_FAULTS: Final[Size] = (1000, 24, 40)
 _NAMING: Final[Size] = (60, 10, 40)
 _STRENGTH: Final[Size] = (80, 16, 40)
 _SAME_LOOK: Final = 0.75
-_SHARES: Final = (0.5, 0.0, 0.5)
-"""Of the networks in rating faults, by key. Of motion trees alone know as much."""
+_SHARES: Final = (0.6, 0.25, 0.6)
+"""Of the networks in rating faults, by key. Of motion trees know more."""
 _COMMON: Final[dict[str, Any]] = {
     "learning_rate": 0.05,
     "feature_fraction": 0.3,

@@ -135,4 +135,4 @@ def _vary(frames: Frames, version: str, chance: Chance) -> Frames:
 
 def count_scenes(part: Part, scale: float = 1.0) -> int:
     """Return how many scenes are filmed for a part."""
-    return round(scale * {"train": 960, "held": 100, "test": 50}[part])
+    return round(scale * {"train": 840, "held": 88, "test": 44}[part])
