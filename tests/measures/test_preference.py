@@ -19,6 +19,7 @@ from vrt_lite.measures.measured_preference import MeasuredPreference, NamedFault
 from vrt_lite.measures.networks import Networks, Scale
 from vrt_lite.measures.preference import HEADS_FILE, Heads, load_heads, prefer_by_measures
 from vrt_lite.measures.trees import Forest, softmax
+from vrt_lite.protocol.messages import Choice
 from vrt_lite.protocol.report import MEASURED_KEYS
 
 PLAIN = ("blur", "noise", "blocks", "bands", "flicker", "holds", "jitter", "veil", "lost blocks", "boiling", "wobble")
@@ -179,6 +180,15 @@ def test_an_undecided_dimension_leans_to_no_video_whose_fault_is_named() -> None
     named = replace(said, faults=(NamedFault(2, "noise", "strong", 0.9),))
     for side in (named, named.mirrored()):
         assert {key: of.leans for key, of in side.preferences.items()} == {"VQ": 0, "MQ": 0, "OA": 0}
+
+
+def test_an_undecided_overall_leans_to_the_one_video_that_is_better_in_a_dimension() -> None:
+    doubt = dict.fromkeys(MEASURED_KEYS, (0.2, 0.35, 0.45))
+    cases: tuple[tuple[Choice, Choice | None, Choice], ...] = ((0, 1, 1), (0, 2, 2), (1, 2, 2), (0, None, 2))
+    for quality, motion, leans in cases:
+        said = MeasuredPreference(doubt, {"VQ": quality, "MQ": motion, "OA": None}, False)
+        assert said.preferences["OA"].leans == leans
+        assert said.mirrored().preferences["OA"].leans == {1: 2, 2: 1}[leans]
 
 
 def test_a_named_fault_is_that_of_the_worse_video() -> None:

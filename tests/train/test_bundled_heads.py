@@ -1,11 +1,10 @@
-"""The bundled heads get what their card says, on scenes that nothing was fitted on; what was measured lies beside them."""
+"""The bundled heads get what their card says, on scenes that nothing was fitted on."""
 
 from __future__ import annotations
 
 import re
 import tarfile
 from pathlib import Path
-
 
 from train.tiny.figures_of_heads import evaluate
 from train.tiny.making import load

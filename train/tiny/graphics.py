@@ -120,7 +120,8 @@ def _draw_waves(chance: Chance, size: Size) -> Picture:
         x, y = _turned(chance, size)
         period = math.exp(chance.uniform(math.log(5), math.log(200)))
         total += np.sin(math.tau * (x + chance.uniform(0, 8) * np.sin(y / period)) / period)
-    return _colour((_spread(total) > 0.5) * 1.0 if chance.random() < 0.4 else _spread(total), chance)
+    height = _spread(total)
+    return _colour((height > 0.5).astype(np.float64) if chance.random() < 0.4 else height, chance)
 
 
 def _draw_tiles(chance: Chance, size: Size) -> Picture:
@@ -327,7 +328,7 @@ class Ripples:
     def show(self, picture: Image.Image, seconds: float) -> None:
         """Make it lighter and darker where the light is."""
         light = sum(np.sin(wave + speed * seconds) for wave, speed in self._waves) / len(self._waves)
-        pixels = np.asarray(picture, np.float32) * (1 + self._strength * np.float32(light))[..., None]
+        pixels = np.asarray(picture, np.float32) * (1 + self._strength * np.asarray(light, np.float32))[..., None]
         picture.paste(Image.fromarray(np.clip(pixels + 0.5, 0, 255).astype(np.uint8)))
 
 
