@@ -48,7 +48,8 @@ def test_evidence_is_in_the_prompt_in_the_record_and_in_the_trace(judge_folder: 
     assert report
     assert turn.endswith(report)
     assert judgement.measured
-    assert f"Both together: {'video 1' if judgement.measured.odds['OA'][1] > 0.5 else 'both'}" in report
+    odds = judgement.measured.odds["OA"]
+    assert f"Both together: {('both', 'video 1', 'video 2')[odds.index(max(odds))]}" in report
     assert judgement.settings.evidence
     assert Judgement.from_json(judgement.to_json()).orders[0].rounds[0].report == report
     trace = tmp_path / "trace.jsonl"

@@ -128,7 +128,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
         "rank": rank_command(folder / "rank.sqlite"),
         "eval": eval_command(folder / "eval.sqlite"),
     }
-    found = {name: run(command) for name, command in commands.items()}
+    with pytest.MonkeyPatch.context() as patched:  # else what the user's own store has would be found
+        patched.setenv("VRT_LITE_HOME", str(folder / "home"))
+        found = {name: run(command) for name, command in commands.items()}
     assert [ended.status for ended in found.values()] == [0, 0, 0], [ended.err for ended in found.values()]
     return found
 

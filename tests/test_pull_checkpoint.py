@@ -32,7 +32,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.models import library
 from vrt_lite.models.quants import CONTEXT_BYTES
 from vrt_lite.pulling.checkpoint_pull import JOURNAL, choose_type
-from vrt_lite.show import progress
+from vrt_lite.show import screen as screens
 
 ROOT = Path(__file__).parent.parent
 CLIPS = [str(ROOT / "examples" / name) for name in ("a.mp4", "b.mp4")]
@@ -453,10 +453,10 @@ def test_one_bar_shows_the_whole_and_the_disk_holds_at_most_two_shards(
 
 
 def test_a_pipe_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(screens, "LINE_EVERY_SECONDS", 0.0)
     stream = io.StringIO()
-    with progress.Screen(stream) as screen:
-        view = progress.CountedWork(screen)
+    with screens.Screen(stream) as screen:
+        view = screens.CountedWork(screen)
         view.say("a line")
         view.begin("fetching", 200)
         view.advance(50)

@@ -182,13 +182,18 @@ def test_an_undecided_dimension_leans_to_no_video_whose_fault_is_named() -> None
         assert {key: of.leans for key, of in side.preferences.items()} == {"VQ": 0, "MQ": 0, "OA": 0}
 
 
-def test_an_undecided_overall_leans_to_the_one_video_that_is_better_in_a_dimension() -> None:
+def test_an_undecided_overall_leans_to_the_one_video_that_is_better_in_a_dimension(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     doubt = dict.fromkeys(MEASURED_KEYS, (0.2, 0.35, 0.45))
     cases: tuple[tuple[Choice, Choice | None, Choice], ...] = ((0, 1, 1), (0, 2, 2), (1, 2, 2), (0, None, 2))
     for quality, motion, leans in cases:
-        said = MeasuredPreference(doubt, {"VQ": quality, "MQ": motion, "OA": None}, False)
+        known = {"VQ": quality, "MQ": motion, "OA": None}
+        monkeypatch.setattr(Heads, "odds", lambda *_, **__: dict(doubt))
+        monkeypatch.setattr(Heads, "decide", lambda _, key, *__, known=known, **___: known[key])
+        said = prefer_by_measures(measured("texture"), measured("sky"))
         assert said.preferences["OA"].leans == leans
-        assert said.mirrored().preferences["OA"].leans == {1: 2, 2: 1}[leans]
+        assert said.odds["OA"] == ((0.2, 0.35, 0.45) if leans == 2 else (0.2, 0.45, 0.35))
 
 
 def test_a_named_fault_is_that_of_the_worse_video() -> None:

@@ -6,6 +6,10 @@ import re
 import tarfile
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("lightgbm")
+
 from train.tiny.figures_of_heads import evaluate
 from train.tiny.making import load
 from train.tiny.specimens import count_scenes

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from vrt_lite.protocol.messages import OVERALL, Choice, Odds
+from vrt_lite.protocol.messages import Choice, Odds
 from vrt_lite.protocol.report import MeasuredFault, MeasuredKey, mirror_odds
 from vrt_lite.protocol.verdict import MIRROR, Preference, prefer
 
@@ -42,18 +42,15 @@ class MeasuredPreference:
     def preferences(self) -> dict[str, Preference]:
         """The preferences by key. Where measuring is not sure of a video, it is undecided and leans to it.
 
-        The overall leans to the one video that is better in a dimension, and nothing to a video whose fault is named.
+        It leans to no video whose fault is named.
         """
         found: dict[str, Preference] = {}
         faulty = {fault.video for fault in self.faults}
-        better: set[Choice] = {winner for key, winner in self.winners.items() if winner and key != OVERALL}
         for key, odds in self.odds.items():
             likeliest: Choice = 1 if odds[1] > max(odds[0], odds[2]) else 2 if odds[2] > max(odds[:2]) else 0
-            if self.winners[key] == likeliest or not likeliest:
-                found[key] = prefer(likeliest, odds)
-                continue
-            [leans] = better if key == OVERALL and len(better) == 1 else (likeliest,)
-            found[key] = prefer(0, odds, 0 if leans in faulty else leans)
+            sure = self.winners[key] == likeliest or not likeliest
+            leans = 0 if likeliest in faulty else likeliest
+            found[key] = prefer(likeliest, odds) if sure else prefer(0, odds, leans)
         return found
 
     @property

@@ -115,6 +115,14 @@ def prefer_by_measures(one: ClipMeasures, two: ClipMeasures, *, heads: Heads | N
     winners: dict[MeasuredKey, Choice | None] = {
         key: heads.decide(key, odds[key], same_scene=same_scene) for key in MEASURED_KEYS
     }
+    tie, first_better, second_better = odds["OA"]
+    better = {winner for key, winner in winners.items() if winner and key != "OA"}
+    if winners["OA"] is None and better == {2 if first_better > second_better else 1}:
+        odds["OA"] = (
+            tie,
+            second_better,
+            first_better,
+        )  # in doubt it leans to the one better in a dimension
     preference = MeasuredPreference(odds, winners, same_scene)
     worse = {1: 2, 2: 1}.get(winners["OA"] or 0)
     if worse:
