@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,24 @@ from unittest.mock import patch
 
 import broken_gguf
 import mp4_boxes
-from attack_tools import JUDGED, ODD, change_value, check, command, good_clips, mutate_bytes
 from chat_server import Act, answers, delta, dies_after, pieces, sends
 from chat_server import serving as serving_chat
 from engine_worker import try_judge
 from hub_server import Hub
 from hub_server import serving as serving_hub
-from input_attacks import INPUT_ATTACKS, INPUT_WEIGHTS
+from input_attacks import (
+    INPUT_ATTACKS,
+    INPUT_WEIGHTS,
+    JUDGED,
+    ODD,
+    Attack,
+    change_value,
+    check,
+    command,
+    good_clips,
+    mutate_bytes,
+    place_clips,
+)  # fmt: skip
 from judgements import FINAL
 from surroundings import LIMITED
 
@@ -83,19 +94,17 @@ def attack_with_clip(draw: random.Random, place: Path) -> None:
         data = bytes(changed)
     (place / name).write_bytes(data)
     (place / "good.mp4").write_bytes(good_clips()["a.mp4"])
-    status = command("compare", str(place / name), str(place / "good.mp4"), "-p", "A fox.", "-q", "--no-cache")
+    status = command("compare", name, "good.mp4", "-p", "A fox.", "-q", "--no-cache")
     assert status in {0, 3}, f"status {status} for a bad clip"
     assert sorted(path.name for path in place.iterdir()) == sorted({name, "good.mp4"})
 
 
 def attack_with_reply(draw: random.Random, place: Path) -> None:
     """Answer a request with a malformed reply."""
-    clips = [place / f"{i}.mp4" for i in range(2)]
-    for clip, name in zip(clips, ("a.mp4", "b.mp4"), strict=True):
-        clip.write_bytes(good_clips()[name])
+    place_clips(place)
     with serving_chat(bad_reply(draw)) as server:
         try:
-            judged = compare(*clips, prompt="A fox.", backend=Remote(server.url, **SMALL))
+            judged = compare("a.mp4", "b.mp4", prompt="A fox.", backend=Remote(server.url, **SMALL))
         except VrtError as error:
             assert error.status in {6, 8}, repr(error)
             assert str(error).isprintable(), repr(error)
@@ -173,7 +182,7 @@ def attack_as_hub(draw: random.Random, place: Path) -> None:
     files = find("vrt-tiny-0")
     held = {path.name: path.read_bytes() for path in (files.text, files.projector)}
     name, other = draw.sample(list(held), 2)
-    hub = Hub(held)
+    sibling = {"size": draw.choice((-1, 0, 2**63, "7", None, 1.5, [])), "blobId": draw.choice(("0" * 40, None, 3))}
     names = (
         "../x",
         "/x",
@@ -187,29 +196,21 @@ def attack_as_hub(draw: random.Random, place: Path) -> None:
         ".",
         "CON",
     )
-    sizes = (-1, 0, 2**63, "7", None, 1.5, [])
-    match draw.randrange(8):
-        case 0:
-            sibling = {"size": draw.choice(sizes), "blobId": draw.choice(("0" * 40, None, 3))}
-            hub.listed = {draw.choice(names): sibling, "a.gguf": {**sibling, "lfs": draw.choice(ODD[:15])}}
-        case 1:
-            hub.cuts = {name: [draw.randrange(len(held[name]))]}
-        case 2:
-            # The client repeats what others answer, with pauses that grow to a minute in all.
-            hub.failing = {name: draw.choice((400, 401, 403, 404, 416))}
-        case 3:
-            hub.flips = {name: draw.choice((1, 100))}
-        case 4:
-            hub.short = {name: draw.choice((1, 1000))}
-        case 5:
-            hub.longer = {name: draw.choice((1, 10**6, 10**9))}
-        case 6:
-            held[name] = held[other] if draw.random() < 0.3 else held[name][: draw.randrange(len(held[name]))]
-        case _:
-            hub.commit, hub.licence = (
-                draw.choice(("", "../..", "\0", "x" * 1000)),
-                draw.choice(("\x1b[2J", "", "x" * 9999)),
-            )
+    cut = draw.randrange(len(held[name]))
+    lies: tuple[tuple[str, Any], ...] = (
+        ("listed", {draw.choice(names): sibling, "a.gguf": {**sibling, "lfs": draw.choice(ODD[:15])}}),
+        ("cuts", {name: [cut]}),
+        # The client repeats what others answer, with pauses that grow to a minute in all.
+        ("failing", {name: draw.choice((400, 401, 403, 404, 416))}),
+        ("flips", {name: draw.choice((1, 100))}),
+        ("short", {name: draw.choice((1, 1000))}),
+        ("longer", {name: draw.choice((1, 10**6, 10**9))}),
+        ("files", {**held, name: held[other] if draw.random() < 0.3 else held[name][:cut]}),
+        ("commit", draw.choice(("", "../..", "\0", "x" * 1000))),
+        ("licence", draw.choice(("\x1b[2J", "", "x" * 9999))),
+    )
+    hub = Hub(held)
+    setattr(hub, *draw.choice(lies))
     with serving_hub(hub), patch.dict(os.environ, HF_ENDPOINT=hub.url, VRT_LITE_HOME=str(place / "home")):
         command("pull", hub.repository, "-q")
         command("models")
@@ -233,12 +234,15 @@ def attack_export(draw: random.Random, place: Path) -> None:
                 Question(f"first {number}", f"second {number}", draw.choice(texts), "judge"),
                 replace(JUDGED, prompt=draw.choice(texts), inputs=clips),
             )
-    at = ("--store", str(place / "runs.sqlite"))
-    assert command("export", "foxes", "-o", "a.csv", *at) == 0
-    assert command("export", "foxes", "-o", "a.jsonl", *at) == 0
-    command("report", "foxes", "-o", "a.html", *at)
-    command("show", "foxes", *at)
-    command("runs", *at)
+    for arguments in (
+        "export foxes -o a.csv",
+        "export foxes -o a.jsonl",
+        "report foxes -o a.html",
+        "show foxes",
+        "runs",
+    ):
+        status = command(*arguments.split(), "--store", str(place / "runs.sqlite"))
+        assert status == 0 or "export" not in arguments
     rows = list(csv.DictReader(io.StringIO((place / "a.csv").read_text("utf-8"), newline=""), strict=True))
     assert len(rows) == count
     for cell in (str(cell) for row in rows for key, cell in row.items() if key in ("prompt", "first", "second")):
@@ -252,23 +256,9 @@ PLAIN = "import sys; from vrt_lite.cli import run; sys.exit(run(sys.argv[1:]))"
 
 def rank_arguments(place: Path) -> list[str]:
     """A command that ranks three good clips; 3 judgements."""
-    (place / "clips").mkdir()
-    for name in ("a.mp4", "b.mp4", "e.mkv"):
-        (place / "clips" / name).write_bytes(good_clips()[name])
-    store = ["--store", str(place / "runs.sqlite")]
-    return [
-        "rank",
-        str(place / "clips"),
-        "-p",
-        "A fox.",
-        "--orders",
-        "one",
-        "-q",
-        "--no-cache",
-        "--name",
-        "foxes",
-        *store,
-    ]
+    place_clips(place / "clips", "a.mp4", "b.mp4", "e.mkv")
+    options = ["--orders", "one", "-q", "--no-cache", "--name", "foxes", "--store", str(place / "runs.sqlite")]
+    return ["rank", str(place / "clips"), "-p", "A fox.", *options]
 
 
 def assert_whole(place: Path, arguments: list[str]) -> None:
@@ -315,7 +305,7 @@ def attack_by_killing(draw: random.Random, place: Path) -> None:
     assert_whole(place, arguments)
 
 
-ATTACKS: dict[str, Callable[[random.Random, Path], None]] = {
+ATTACKS: dict[str, Attack] = {
     "clip": attack_with_clip,
     "reply": attack_with_reply,
     "gguf": attack_with_gguf,

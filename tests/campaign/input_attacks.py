@@ -1,8 +1,10 @@
-"""Attacks with what a user gives besides clips: arguments, variables, tables, stores, reports, profiles, models."""
+"""What attacks share, and those with what a user gives besides clips: arguments, tables, stores, profiles, models."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import json
 import os
 import random
@@ -13,8 +15,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from attack_tools import JUDGED, change_value, command, good_clips, mutate_bytes
+from clips import write_clip
+from judgements import judgement, sure
 
+from vrt_lite.cli import run
 from vrt_lite.models import find
 from vrt_lite.profile import PROFILE_NAME
 from vrt_lite.records.pairs import Question
@@ -24,67 +28,129 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "convert"))
 
 import synthetic_checkpoint
 
+Attack = Callable[[random.Random, Path], None]
+"""Attacks in a folder of its own, as the generator draws; AssertionError if the program does what it must not do."""
+JUDGED = judgement([sure()])
+STATUSES = frozenset(range(10)) - {1}
+CONTAINERS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("a.mp4", {"audio_seconds": 1}),
+    ("b.mp4", {"faststart": True, "bframes": 2}),
+    ("c.mp4", {"movflags": "frag_keyframe+empty_moov"}),
+    ("d.mov", {"rotation": 90}),
+    ("e.mkv", {}),
+    ("f.webm", {"codec": "libvpx"}),
+    ("g.avi", {"codec": "mpeg4"}),
+    ("h.ts", {"codec": "mpeg2video"}),
+    ("i.mp4", {"codec": "libx265"}),
+)
+ODD: tuple[Any, ...] = (
+    *(None, True, 0, -1, 2**63, 10**400, 1e308, -1e-308, "", "x" * 100_000, "\ud800", "\0", "\x1b]0;x\x07", [], {}),
+    *([[]], {"": {}}, [None], "2", "<final answer>", float("nan"), float("inf")),
+)
 ODD_TEXTS = (
-    *("", " ", "-", "--", "-q", "0", "-1", "1e999", "nan", "9" * 400, "0x10", "١", "💥", "\udcff", ".", "a/../b"),
-    *(
-        "/dev/null",
-        "/dev/full",
-        "/proc/self/mem",
-        "x" * 5000,
-        "%s%n",
-        "=1",
-        "\x1b]0;x\x07",
-        "\u202e",
-        "C:\\x",
-        "file:a",
-    ),
+    *("", " ", "-", "--", "-q", "0", "-1", "1e999", "nan", "9" * 400, "0x10", "١", "💥", "\udcff", ".", "a/../b", "=1"),
+    *("/dev/null", "/dev/full", "/proc/self/mem", "x" * 5000, "%s%n", "\x1b]0;x\x07", "\u202e", "C:\\x", "file:a"),
     *("http://127.0.0.1:9", "http://[", "http://a b/", "//x", "[", "{", "*", "**", "?", "None", "true", "a\nb", "~"),
 )
-_OPTIONS = (
-    *("--prompt", "--prompt-file", "--model", "--projector", "--workspace", "--first-frames", "--window", "--rounds"),
-    *("--max-pixels", "--tool-max-pixels", "--ctx", "--gpu-layers", "--kv-type", "--threads", "--seed", "--preset"),
-    *(
-        "--temperature",
-        "--dimension",
-        "--orders",
-        "--skip-second-at",
-        "--json",
-        "--sheet",
-        "--trace",
-        "--backend",
-        "--served-model",
-    ),
-    *("--store", "--name", "--budget", "--stop-at", "--top", "--copy-to", "--jobs", "--limit"),
-    *("--sample", "--order", "--from", "--split", "--format", "-o", "--rm", "--retry", "--memory", "--vram", "--clear"),
-    *("--no-cache", "--no-measures", "--out", "--type", "--lora", "--imatrix", "-v", "-h", "--version"),
+
+
+def command(*arguments: str) -> int:
+    """Run a command here; returns its status. It must be known, and a failure must be said in one line."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = run(arguments)
+    check(status, err.getvalue(), arguments)
+    return status
+
+
+def check(status: int, err: str, arguments: object) -> None:
+    assert status in STATUSES, f"status {status} of {arguments}: {err[-500:]}"
+    assert "Unexpected" not in err, f"{arguments}: {err[-500:]}"
+    assert "Traceback" not in err, f"{arguments}: {err[-1500:]}"
+    said = [line for line in err.splitlines() if line.startswith("vrt-lite: ")]
+    assert status == 0 or len(said) <= 1, f"{arguments}: {err[-500:]}"
+    assert all(line.isprintable() for line in err.splitlines()), f"not printable, of {arguments}: {err[-500:]!r}"
+
+
+@functools.cache
+def good_clips() -> dict[str, bytes]:
+    """The bytes of a clip in each container."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, how in CONTAINERS:
+            write_clip(Path(folder) / name, frames=24, size=(84, 56), gop=8, **how)
+        return {name: (Path(folder) / name).read_bytes() for name, _ in CONTAINERS}
+
+
+def place_clips(place: Path, *names: str) -> None:
+    place.mkdir(exist_ok=True)
+    for name in names or ("a.mp4", "b.mp4"):
+        (place / name).write_bytes(good_clips()[name])
+
+
+def mutate_bytes(data: bytearray, draw: random.Random) -> None:
+    """Change bytes in one way, wherever they belong."""
+    at = draw.randrange(draw.choice((min(len(data), 300), len(data))))
+    piece = data[at : at + draw.choice((1, 4, 8, 100, len(data) // 4))]
+    number = draw.choice((0, 1, 7, 8, 2**16, 2**31 - 1, 2**31, 2**32 - 1))
+    match draw.randrange(7):
+        case 0:
+            for _ in range(draw.choice((1, 10, 100, 1000))):
+                data[draw.randrange(at, len(data))] ^= 1 << draw.randrange(8)
+        case 1:
+            del data[at:]
+        case 2:
+            data[at : at + 4] = number.to_bytes(4, draw.choice(("big", "little")))
+        case way:
+            byte = draw.choice((b"\0", b"\xff", draw.randbytes(1)))
+            others = (b"", piece * 2, byte * len(piece), draw.randbytes(len(piece)))
+            data[at : at + len(piece)] = others[way - 3]
+
+
+def change_value(value: Any, draw: random.Random) -> None:
+    """Replace, remove or add a value somewhere in plain data."""
+    while True:
+        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+        if not keys:
+            return
+        key = draw.choice(keys)
+        if isinstance(value[key], dict | list) and draw.random() < 0.7:
+            value = value[key]
+        elif draw.random() < 0.2:
+            del value[key]
+            return
+        else:
+            value[key] = draw.choice(ODD)
+            return
+
+
+# fmt: off
+OPTIONS = (
+    "--prompt", "--prompt-file", "--model", "--projector", "--workspace", "--first-frames", "--window", "--rounds",
+    "--max-pixels", "--tool-max-pixels", "--ctx", "--gpu-layers", "--kv-type", "--threads", "--seed", "--preset",
+    "--temperature", "--dimension", "--orders", "--skip-second-at", "--json", "--sheet", "--trace", "--backend",
+    "--served-model", "--store", "--name", "--budget", "--stop-at", "--top", "--copy-to", "--jobs", "--limit",
+    "--sample", "--order", "--from", "--split", "--format", "-o", "--rm", "--retry", "--memory", "--vram", "--clear",
+    "--no-cache", "--no-measures", "--out", "--type", "--lora", "--imatrix", "-v", "-h", "--version",
 )
-_COMMANDS = (
-    *("compare", "rank", "eval", "runs", "show", "export", "report", "models", "estimate", "cache", "convert", "rm"),
-    *("", "--help", "nothing"),
+COMMANDS = (
+    "compare", "rank", "eval", "runs", "show", "export", "report", "models", "estimate", "cache", "convert", "rm",
+    "", "--help", "nothing",
 )
-_VARIABLES = (
-    *(
-        "VRT_LITE_HOME",
-        "VRT_LITE_CACHE_MB",
-        "VRT_LITE_API_KEY",
-        "HF_ENDPOINT",
-        "XDG_CACHE_HOME",
-        "XDG_DATA_HOME",
-        "HOME",
-    ),
-    *("COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR", "TMPDIR", "LC_ALL", "HF_HOME", "PYTHONUTF8", "TZ"),
-    *("LLAMA_CPP_LIB_PATH", "OMP_NUM_THREADS", "HTTP_PROXY", "ALL_PROXY", "SSL_CERT_FILE"),
+VARIABLES = (
+    "VRT_LITE_HOME", "VRT_LITE_CACHE_MB", "VRT_LITE_API_KEY", "HF_ENDPOINT", "XDG_CACHE_HOME", "XDG_DATA_HOME", "HOME",
+    "COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR", "TMPDIR", "LC_ALL", "HF_HOME", "PYTHONUTF8", "TZ",
+    "LLAMA_CPP_LIB_PATH", "OMP_NUM_THREADS", "HTTP_PROXY", "ALL_PROXY", "SSL_CERT_FILE",
 )
+# fmt: on
 
 
 def attack_with_arguments(draw: random.Random, place: Path) -> None:
     """Give a command options that it has or has not, with odd values."""
-    for name in ("a.mp4", "b.mp4"):
-        (place / name).write_bytes(good_clips()[name])
-    arguments = [draw.choice(_COMMANDS)]
+    place_clips(place)
+    arguments = [draw.choice(COMMANDS)]
     arguments += [draw.choice(("a.mp4", "b.mp4", "a.mp4", "b.mp4", draw.choice(ODD_TEXTS))) for _ in range(2)]
     for _ in range(draw.choice((1, 2, 4))):
-        arguments.append(draw.choice(_OPTIONS))
+        arguments.append(draw.choice(OPTIONS))
         if draw.random() < 0.8:
             arguments.append(draw.choice(ODD_TEXTS))
     with patch.dict(os.environ, HF_ENDPOINT="http://127.0.0.1:9", VRT_LITE_HOME=str(place / "home")):
@@ -94,28 +160,17 @@ def attack_with_arguments(draw: random.Random, place: Path) -> None:
 def attack_with_variables(draw: random.Random, place: Path) -> None:
     """Run a command while variables of the environment have odd values."""
     values = [text for text in ODD_TEXTS if "\0" not in text and not text.startswith("/")]
-    given = {draw.choice(_VARIABLES): draw.choice(values) for _ in range(draw.choice((1, 2, 3)))}
-    for name in ("a.mp4", "b.mp4"):
-        (place / name).write_bytes(good_clips()[name])
-    arguments = draw.choice(
-        (
-            ("compare", "a.mp4", "b.mp4", "-q"),
-            ("rank", "a.mp4", "b.mp4", "-q"),
-            ("runs",),
-            ("models",),
-            ("cache",),
-            ("estimate", "vrt-tiny-0"),
-            ("pull", "someone/judge"),
-        )
-    )
+    given = {draw.choice(VARIABLES): draw.choice(values) for _ in range(draw.choice((1, 2, 3)))}
+    place_clips(place)
+    commands = ("compare a.mp4 b.mp4 -q", "rank a.mp4 b.mp4 -q", "runs", "models", "cache", "estimate vrt-tiny-0")
+    arguments = draw.choice((*commands, "pull someone/judge")).split()
     with patch.dict(os.environ, {"HF_ENDPOINT": "http://127.0.0.1:9", **given}):
         command(*arguments)
 
 
 def attack_with_table(draw: random.Random, place: Path) -> None:
     """Rank or evaluate by a table with odd cells."""
-    (place / "a.mp4").write_bytes(good_clips()["a.mp4"])
-    (place / "b.mp4").write_bytes(good_clips()["b.mp4"])
+    place_clips(place)
     ranks = draw.random() < 0.5
     columns = ["clip", "prompt", "group"] if ranks else ["a", "b", "prompt", "overall", "VQ", "id", "group"]
     clips = ("a.mp4", "b.mp4", "gone.mp4", "../a.mp4", "/dev/zero")
@@ -161,13 +216,8 @@ def attack_with_store(draw: random.Random, place: Path) -> None:
     (place / "runs.sqlite").write_bytes(data)
     if draw.random() < 0.2:
         (place / "runs.sqlite-wal").write_bytes(draw.randbytes(draw.choice((0, 32, 5000))))
-    for arguments in (
-        ("runs",),
-        ("show", "foxes"),
-        ("export", "foxes", "-o", "a.csv"),
-        ("report", "foxes", "-o", "a.html"),
-    ):
-        command(*arguments, "--store", str(place / "runs.sqlite"))
+    for arguments in ("runs", "show foxes", "export foxes -o a.csv", "report foxes -o a.html"):
+        command(*arguments.split(), "--store", str(place / "runs.sqlite"))
 
 
 def attack_with_report(draw: random.Random, place: Path) -> None:
@@ -196,8 +246,7 @@ def attack_with_profile(draw: random.Random, place: Path) -> None:
         name, equals, _ = lines[at].partition("=")
         lines[at] = f"{name}={draw.choice(odd)}" if equals and draw.random() < 0.8 else draw.choice(odd)
     (place / PROFILE_NAME).write_text("\n".join(lines), "utf-8")
-    for name in ("a.mp4", "b.mp4"):
-        (place / name).write_bytes(good_clips()[name])
+    place_clips(place)
     command("compare", "a.mp4", "b.mp4", "-m", str(place), "-q", "--no-cache")
 
 
@@ -241,26 +290,27 @@ def change_header(data: bytes, draw: random.Random) -> bytes:
     header: dict[str, Any] = json.loads(data[8 : 8 + size])
     names = [name for name in header if name != "__metadata__"]
     entry = header[draw.choice(names)]
-    match draw.randrange(7):
-        case 0:
-            entry["data_offsets"] = draw.choice(([0, 2**63], [-8, 0], [8, 0], [0], "0", [0.5, 1.5], [10**30, 10**31]))
-        case 1:
-            entry["shape"] = draw.choice(([2**40, 2**40], [-1], [], [0], "64", [1.5], [[64]]))
-        case 2:
-            entry["dtype"] = draw.choice(("F64", "I8", "F8_E4M3", "", None, "BF16 ", 3))
-        case 3:
+    odd: dict[str, tuple[Any, ...]] = {
+        "data_offsets": ([0, 2**63], [-8, 0], [8, 0], [0], "0", [0.5, 1.5], [10**30, 10**31]),
+        "shape": ([2**40, 2**40], [-1], [], [0], "64", [1.5], [[64]]),
+        "dtype": ("F64", "I8", "F8_E4M3", "", None, "BF16 ", 3),
+    }
+    match draw.choice((*odd, "another's offsets", "any value", "size", "brackets")):
+        case "another's offsets":
             entry["data_offsets"] = header[draw.choice(names)]["data_offsets"]
-        case 4:
+        case "any value":
             change_value(header, draw)
-        case 5:
+        case "size":
             return draw.choice((0, 1, 2**31, 2**63, 2**64 - 1)).to_bytes(8, "little") + data[8:]
-        case _:
+        case "brackets":
             return size.to_bytes(8, "little") + b"[" * size + data[8 + size :]
+        case key:
+            entry[key] = draw.choice(odd[key])
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + data[8 + size :]
 
 
-INPUT_ATTACKS: dict[str, Callable[[random.Random, Path], None]] = {
+INPUT_ATTACKS: dict[str, Attack] = {
     "arguments": attack_with_arguments,
     "variables": attack_with_variables,
     "table": attack_with_table,

@@ -11,198 +11,193 @@ python tests/campaign/run_campaign.py --case "clip 7.123"
 from __future__ import annotations
 
 import argparse
-import json
+import multiprocessing
 import os
 import random
-import subprocess
+import shutil
 import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent
+TESTS = Path(__file__).parents[1]
 SECONDS = 20.0
 MOST_BYTES = 10**9
+SURROUNDINGS = {
+    **{f"HF_HUB_{name}": "1" for name in ("DISABLE_TELEMETRY", "DISABLE_IMPLICIT_TOKEN", "DISABLE_XET")},
+    **{"HF_HUB_DOWNLOAD_TIMEOUT": "2", "NO_PROXY": "127.0.0.1", "GGML_NO_BACKTRACE": "1", "OMP_NUM_THREADS": "1"},
+}
+"""Variables with which nothing leaves this machine, and a crash is quick."""
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A case, and what the program did."""
+def attack_until_closed(pipe: Connection, folder: Path) -> None:
+    """Carry out each case that comes; send what is wrong, and the most memory that was taken so far."""
+    os.environ.update(SURROUNDINGS, HF_HOME=str(folder / "hf"), VRT_LITE_HOME=str(folder / "home"))
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(TESTS), str(TESTS.parent)))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(nothing, descriptor)
+    from campaign_attacks import ATTACKS
 
-    case: str
-    what: str
+    pipe.send("ready")
+    for number in range(10**9):
+        case = pipe.recv()
+        wrong = carry_out(ATTACKS[case.partition(" ")[0]], case, folder / str(number))
+        pipe.send((wrong, most_bytes()))
+
+
+def carry_out(attack: Callable[[random.Random, Path], None], seed: str, place: Path) -> str:
+    """Attack in a new folder; returns what is wrong. Nothing may be written outside of `place`/work."""
+    (place / "work").mkdir(parents=True)
+    (place / "temporary").mkdir()
+    os.environ["TMPDIR"] = tempfile.tempdir = str(place / "temporary")
+    os.chdir(place / "work")
+    try:
+        attack(random.Random(seed), place / "work")
+    except AssertionError as error:
+        return str(error) or traceback.format_exc(limit=-2)
+    except BaseException:
+        return traceback.format_exc(limit=-6)
+    finally:
+        os.chdir(place.parent)
+        strange = sorted(path.name for path in place.iterdir() if path.name not in ("work", "temporary"))
+        shutil.rmtree(place)
+    return f"written outside of its folder: {strange}" if strange else ""
+
+
+def most_bytes() -> int:
+    """The most memory that this process, or a child that has ended, had at any time."""
+    if sys.platform == "win32":
+        return psutil.Process().memory_info().peak_wset
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    own, children = (
+        resource.getrusage(who).ru_maxrss * unit for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    status = Path("/proc/self/status")
+    if status.is_file():  # on Linux the other begins with the memory of the process that started this one
+        own = int(status.read_text("utf-8").partition("VmHWM:")[2].split()[0]) * 1024
+    return max(own, children)
 
 
 class Worker:
     """A child process that carries out attacks, and is started again when one ends it."""
 
-    def __init__(self, module: str, *, seconds: float = SECONDS) -> None:
-        self._module = module
-        self._seconds = seconds
-        self._process: subprocess.Popen[str] | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+    def __init__(self) -> None:
+        self._process: multiprocessing.process.BaseProcess | None = None
 
     def attack(self, case: str) -> str:
         """Carry out a case; returns what is wrong, or ""."""
         process = self._process or self._start()
-        assert process.stdin
-        assert process.stdout
-        hung, done = threading.Event(), threading.Event()
-        watch = threading.Thread(target=self._end_if_hung, args=(process, hung, done))
-        watch.start()
-        process.stdin.write(f"{case}\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-        done.set()
-        watch.join()
-        if not line:
-            status = process.wait()
-            self.close()
-            return f"at work for more than {self._seconds:.0f} s" if hung.is_set() else f"ended with status {status}"
-        answer = json.loads(line)
-        if answer["most_bytes"] > MOST_BYTES // 3:
-            self.close()  # a process keeps some memory of each case: the next begins with little again
-        if answer["most_bytes"] > MOST_BYTES:
-            return answer["wrong"] or f"took {answer['most_bytes'] / 1e9:.2f} GB"
-        return answer["wrong"]
-
-    def _end_if_hung(self, process: subprocess.Popen[str], hung: threading.Event, done: threading.Event) -> None:
-        """Kill the process when it has had its seconds: more of them where other programs share the processors."""
+        self._pipe.send(case)
         began = time.monotonic()
-        while not done.wait(0.2):
-            if time.monotonic() - began > self._seconds * max(1.0, psutil.getloadavg()[0] / (os.cpu_count() or 1)):
-                hung.set()
-                process.kill()
-                return
+        while not self._pipe.poll(0.2):
+            # More time where other programs share the processors.
+            if time.monotonic() - began > SECONDS * max(1.0, psutil.getloadavg()[0] / (os.cpu_count() or 1)):
+                self.close()
+                return f"at work for more than {SECONDS:.0f} s"
+        try:
+            wrong, taken = self._pipe.recv()
+        except EOFError:
+            process.join()
+            self.close()
+            return f"ended with status {process.exitcode}"
+        if taken > MOST_BYTES // 3:
+            self.close()  # a process keeps some memory of each case: the next begins with little again
+        return wrong or (f"took {taken / 1e9:.2f} GB" if taken > MOST_BYTES else "")
 
-    def _start(self) -> subprocess.Popen[str]:
+    def _start(self) -> multiprocessing.process.BaseProcess:
         self._folder = tempfile.TemporaryDirectory(prefix="campaign")
-        paths = [HERE, TESTS, TESTS.parent]
-        command = [sys.executable, str(HERE / "campaign_worker.py"), self._module, self._folder.name]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, **surroundings(Path(self._folder.name)), "PYTHONPATH": os.pathsep.join(map(str, paths))},
-        )
-        assert self._process.stdout
-        self._process.stdout.readline()  # it is ready; to begin is no part of a case
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=attack_until_closed, args=(theirs, Path(self._folder.name)), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._pipe.recv()  # it is ready; to begin is no part of a case
         return self._process
 
     def close(self) -> None:
         """End the process."""
         if self._process:
             self._process.kill()
-            self._process.communicate()
+            self._process.join()
             self._process = None
-        if self._folder:
+            self._pipe.close()
             self._folder.cleanup()
-            self._folder = None
-
-
-def surroundings(folder: Path) -> dict[str, str]:
-    """Variables with which nothing of the user's is touched, and a crash is quick."""
-    hub = {f"HF_HUB_{name}": "1" for name in ("DISABLE_TELEMETRY", "DISABLE_IMPLICIT_TOKEN", "DISABLE_XET")}
-    return {
-        **hub,
-        "HF_HUB_DOWNLOAD_TIMEOUT": "2",
-        "HF_HOME": str(folder / "hf"),
-        "VRT_LITE_HOME": str(folder / "home"),
-        "NO_PROXY": "127.0.0.1",
-        "GGML_NO_BACKTRACE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
 
 
 def list_cases(weights: dict[str, int], seed: int) -> Iterator[str]:
-    """Yield the cases of a seed without end: each kind as often as its weight says."""
-    kinds = list(weights)
+    """Yield the cases of a seed without end: each kind once, and then as often as its weight says."""
     draw = random.Random(seed)
-    for number, kind in enumerate(kinds):  # each at least once
-        yield f"{kind} {seed}.{number}"
-    number = len(kinds)
+    kinds = list(weights)
+    number = 0
     while True:
-        yield f"{draw.choices(kinds, list(weights.values()))[0]} {seed}.{number}"
+        kind = kinds[number] if number < len(kinds) else draw.choices(kinds, list(weights.values()))[0]
+        yield f"{kind} {seed}.{number}"
         number += 1
 
 
-def run_cases(
-    cases: Iterator[str],
-    module: str,
-    *,
-    until: float,
-    workers: int,
-    seconds: float = SECONDS,
-    report: Callable[[str], None] = print,
-) -> tuple[Counter[str], list[Failure]]:
+def run_cases(cases: Iterator[str], *, until: float, workers: int) -> tuple[Counter[str], list[str]]:
     """Carry out cases until a time of time.monotonic, or until there are no more.
 
-    Returns how many there were by kind, and the failures, which are reported at once.
+    Returns how many there were by kind, and those that failed, each of which is printed at once.
     """
-    lock, counts, failures = threading.Lock(), Counter[str](), list[Failure]()
+    lock, counts, failed = threading.Lock(), Counter[str](), list[str]()
 
     def work() -> None:
-        worker = Worker(module, seconds=seconds)
+        worker = Worker()
         try:
             while time.monotonic() < until:
                 with lock:
                     case = next(cases, None)
                 if case is None:
                     return
-                what = worker.attack(case)
+                wrong = worker.attack(case)
                 with lock:
                     counts[case.partition(" ")[0]] += 1
-                    if what:
-                        failures.append(Failure(case, what))
-                        report(f"FAILED {case}: {what}")
+                    if wrong:
+                        failed.append(case)
+                        print(f"FAILED {case}: {wrong}", flush=True)
         finally:
             worker.close()
 
     with ThreadPoolExecutor(workers) as pool:
         for done in [pool.submit(work) for _ in range(workers)]:
             done.result()
-    return counts, failures
+    return counts, failed
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=2.0)
-    parser.add_argument("--seed", type=int, default=None, help="a random one if left out")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="else a random one")
     parser.add_argument("--workers", type=int, default=min(os.cpu_count() or 1, 8))
     parser.add_argument("--case", help="one case of an earlier campaign, KIND SEED.NUMBER")
     options = parser.parse_args()
     sys.path[:0] = [str(TESTS), str(TESTS.parent)]
     from campaign_attacks import WEIGHTS
 
-    seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
-    cases = iter([options.case]) if options.case else list_cases(WEIGHTS, seed)
+    cases = iter([options.case]) if options.case else list_cases(WEIGHTS, options.seed)
     began = time.monotonic()
-    print(f"Seed {seed}, {options.minutes:g} minutes, {options.workers} processes", flush=True)
-    counts, failures = run_cases(
-        cases,
-        "campaign_attacks",
-        until=began + 60 * options.minutes,
-        workers=options.workers,
-        report=lambda line: print(line, flush=True),
-    )
+    print(f"Seed {options.seed}, {options.minutes:g} minutes, {options.workers} processes", flush=True)
+    counts, failed = run_cases(cases, until=began + 60 * options.minutes, workers=options.workers)
     processor = psutil.Process().cpu_times()
     minutes = (processor.children_user + processor.children_system) / 60
     kinds = ", ".join(f"{kind} {counts[kind]}" for kind in WEIGHTS if counts[kind])
     spent = f"{time.monotonic() - began:.0f} s, {minutes:.1f} minutes of processor time"
-    print(f"{counts.total()} cases in {spent} ({kinds}): {len(failures)} failed")
-    for failure in failures:
-        print(f'Again: {sys.executable} tests/campaign/run_campaign.py --case "{failure.case}"')
-    return 1 if failures else 0
+    print(f"{counts.total()} cases in {spent} ({kinds}): {len(failed)} failed")
+    for case in failed:
+        print(f'Again: {sys.executable} tests/campaign/run_campaign.py --case "{case}"')
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

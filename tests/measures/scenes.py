@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, Final
 
 import av
@@ -14,6 +14,7 @@ from PIL import Image, ImageFilter
 
 Luma = NDArray[np.uint8]
 Pictures = list[Luma]
+Change = Callable[[Pictures, float], Pictures]
 FRAMES: Final = 48
 FPS: Final = 16
 ROWS, COLUMNS = 240, 416
@@ -62,76 +63,46 @@ def _shapes() -> Pictures:
     return pictures
 
 
+def change_levels(change: Callable[[NDArray[np.float64], float], Any]) -> Change:
+    """A change that makes other levels of the levels of each picture."""
+    return lambda pictures, strength: [_levels(change(p.astype(float), strength)) for p in pictures]
+
+
+def show_others(time: Callable[[int, float], float]) -> Change:
+    """A change that shows at each time the picture of another time."""
+
+    def change(pictures: Pictures, frames: float) -> Pictures:
+        return [pictures[min(int(time(t, frames)), len(pictures) - 1)] for t in range(len(pictures))]
+
+    return change
+
+
+hold = show_others(lambda t, frames: t // frames * frames)
+STROKES = np.zeros((ROWS, COLUMNS))
+STROKES[60:180:12, 100:300] = 1
+STROKES[66:180:12, 100:300] = -1
+LOGO = np.zeros((ROWS, COLUMNS))
+LOGO[12:52, 340:400] = 1
+LOGO[20:44, 348:392] = 0
+LOGO[28:36, 348:392] = 1
+
+
 def blur(pictures: Pictures, sigma: float) -> Pictures:
-    """Blur each picture by a Gaussian of `sigma` pixels."""
-    return [np.asarray(Image.fromarray(p).filter(ImageFilter.GaussianBlur(sigma))) for p in pictures]
+    return blur_each(pictures, [sigma] * len(pictures))
 
 
-def add_noise(pictures: Pictures, levels: float) -> Pictures:
-    """Add normal noise of a standard deviation of `levels`."""
-    rng = np.random.default_rng(4)
-    return [_levels(p + rng.normal(0, levels, p.shape)) for p in pictures]
+def blur_each(pictures: Pictures, sigmas: Sequence[float]) -> Pictures:
+    blurred = [Image.fromarray(p).filter(ImageFilter.GaussianBlur(s)) for p, s in zip(pictures, sigmas, strict=True)]
+    return [np.asarray(picture) for picture in blurred]
 
 
-def encode_low(pictures: Pictures, crf: float) -> Pictures:
-    """Encode as H.264 with this CRF, without the filter that hides blocks, and decode."""
-    return _through_codec(pictures, {"crf": str(crf), "preset": "veryfast", "x264-params": "no-deblock=1"})
+def refresh(pictures: Pictures, sigma: float) -> Pictures:
+    """Blur each frame but every twelfth."""
+    return blur_each(pictures, [sigma if t % 12 else 0 for t in range(len(pictures))])
 
 
-def encode_well(pictures: Pictures, crf: float = 14) -> Pictures:
-    """Encode as H.264 as most files are, and decode."""
-    return _through_codec(pictures, {"crf": str(crf), "preset": "veryfast"})
-
-
-def posterise(pictures: Pictures, step: float) -> Pictures:
-    """Round each level to a multiple of `step`."""
-    return [_levels(np.round(p / step) * step) for p in pictures]
-
-
-def change_light(pictures: Pictures, levels: float) -> Pictures:
-    """Make frames brighter or darker by up to `levels`, in an irregular order."""
-    offsets = np.random.default_rng(5).uniform(-levels, levels, len(pictures))
-    return [_levels(p + offset) for p, offset in zip(pictures, offsets, strict=True)]
-
-
-def hold(pictures: Pictures, frames: float) -> Pictures:
-    """Show every `frames`-th picture for as many frames."""
-    return [pictures[int(t // frames * frames)] for t in range(len(pictures))]
-
-
-def freeze(pictures: Pictures, frames: float) -> Pictures:
-    """Hold one picture for this many frames, once."""
-    start = 12
-    return [pictures[start if start <= t < start + frames else t] for t in range(len(pictures))]
-
-
-def jitter(pictures: Pictures, pixels: float) -> Pictures:
-    """Move each picture by up to `pixels` in any direction."""
-    rng = np.random.default_rng(6)
-    return [
-        np.asarray(
-            Image.fromarray(p).transform(
-                (COLUMNS, ROWS), Image.Transform.AFFINE, (1, 0, dx, 0, 1, dy), Image.Resampling.BICUBIC
-            )
-        )
-        for p, (dx, dy) in zip(pictures, rng.uniform(-pixels, pixels, (len(pictures), 2)), strict=True)
-    ]
-
-
-def interlace(pictures: Pictures, frames: float) -> Pictures:
-    """Take every second row from so many frames later."""
-    later = [*pictures[int(frames) :], *pictures[-1:] * int(frames)]
-    return [np.where(np.arange(len(p))[:, None] % 2, q, p) for p, q in zip(pictures, later, strict=True)]
-
-
-def veil(pictures: Pictures, share: float) -> Pictures:
-    """Mix with light grey."""
-    return [_levels(p + share * (200.0 - p)) for p in pictures]
-
-
-def expose(pictures: Pictures, gain: float) -> Pictures:
-    """Multiply the light around a middle grey; what is too bright or too dark is cut."""
-    return [_levels(128 + gain * (p.astype(float) - 128)) for p in pictures]
+def soften_slowly(pictures: Pictures, sigma: float) -> Pictures:
+    return blur_each(pictures, [sigma * t / len(pictures) for t in range(len(pictures))])
 
 
 def sharpen(pictures: Pictures, gain: float) -> Pictures:
@@ -139,21 +110,35 @@ def sharpen(pictures: Pictures, gain: float) -> Pictures:
     return [_levels(p + gain * (p.astype(float) - q)) for p, q in zip(pictures, blur(pictures, 1.2), strict=True)]
 
 
-def stamp(pictures: Pictures, strength: float) -> Pictures:
-    """Put a grid of thin bright and dark strokes on every picture, at the same place."""
-    strokes = np.zeros((ROWS, COLUMNS))
-    strokes[60:180:12, 100:300] = strength
-    strokes[66:180:12, 100:300] = -strength
-    return [_levels(p + strokes) for p in pictures]
+def add_noise(pictures: Pictures, levels: float, *, side: int = 1) -> Pictures:
+    """Add normal noise of a standard deviation of `levels`, another one to each picture, in squares of `side`."""
+    rng, square = np.random.default_rng(4), np.ones((side, side))
+    rows, columns = pictures[0].shape
+    return [_levels(p + np.kron(rng.normal(0, levels, (rows // side, columns // side)), square)) for p in pictures]
 
 
-def add_logo(pictures: Pictures, levels: float) -> Pictures:
-    """Put a bright frame with a bar into a corner."""
-    logo = np.zeros((ROWS, COLUMNS))
-    logo[12:52, 340:400] = levels
-    logo[20:44, 348:392] = 0
-    logo[28:36, 348:392] = levels
-    return [_levels(p + logo) for p in pictures]
+def change_light(pictures: Pictures, levels: float, *, columns: int = COLUMNS) -> Pictures:
+    """Make the first columns brighter or darker by up to `levels`, in an irregular order."""
+    offsets = np.random.default_rng(5).uniform(-levels, levels, len(pictures))
+    part = np.arange(COLUMNS) < columns
+    return [_levels(p + offset * part) for p, offset in zip(pictures, offsets, strict=True)]
+
+
+def jitter(pictures: Pictures, pixels: float) -> Pictures:
+    """Move each picture by up to `pixels` in any direction."""
+    moves = np.random.default_rng(6).uniform(-pixels, pixels, (len(pictures), 2))
+    affine, size = Image.Transform.AFFINE, (COLUMNS, ROWS)
+    moved = [
+        Image.fromarray(p).transform(size, affine, (1, 0, dx, 0, 1, dy), Image.Resampling.BICUBIC)
+        for p, (dx, dy) in zip(pictures, moves, strict=True)
+    ]
+    return [np.asarray(picture) for picture in moved]
+
+
+def interlace(pictures: Pictures, frames: float) -> Pictures:
+    """Take every second row from so many frames later."""
+    later = [*pictures[int(frames) :], *pictures[-1:] * int(frames)]
+    return [np.where(np.arange(len(p))[:, None] % 2, q, p) for p, q in zip(pictures, later, strict=True)]
 
 
 def lose_blocks(pictures: Pictures, share: float) -> Pictures:
@@ -166,50 +151,13 @@ def lose_blocks(pictures: Pictures, share: float) -> Pictures:
     return out
 
 
-def skip(pictures: Pictures, frames: float) -> Pictures:
-    """Leave out so many frames at four places."""
-    step = len(pictures) // 5
-    jumps = np.array([int(frames) * (t // step) for t in range(len(pictures))])
-    return [pictures[int(min(t * 0.5 + jump, len(pictures) - 1))] for t, jump in enumerate(jumps)]
-
-
 def speed_up(pictures: Pictures, factor: float) -> Pictures:
     """Show the second half faster than the first."""
     half = len(pictures) // 2
-    times = [t * 0.5 if t < half else half * 0.5 + (t - half) * 0.5 * factor for t in range(len(pictures))]
-    low = np.minimum(np.array(times, int), len(pictures) - 2)
-    return [
-        _levels(pictures[i] * (1.0 - share) + pictures[i + 1] * share)
-        for i, share in zip(low, np.clip(np.array(times) - low, 0, 1), strict=True)
-    ]
-
-
-def repeat_part(pictures: Pictures, frames: float) -> Pictures:
-    """Show so many frames again and again."""
-    return [pictures[t % int(frames)] for t in range(len(pictures))]
-
-
-def turn_back(pictures: Pictures, frames: float) -> Pictures:
-    """Run backwards after so many frames."""
-    return [pictures[t if t < frames else max(2 * int(frames) - t, 0)] for t in range(len(pictures))]
-
-
-def light_a_part(pictures: Pictures, levels: float) -> Pictures:
-    """Make the left half of some frames brighter or darker."""
-    half = (np.arange(COLUMNS) < COLUMNS // 2) * 1.0
-    offsets = np.random.default_rng(8).uniform(-levels, levels, len(pictures))
-    return [_levels(p + offset * half) for p, offset in zip(pictures, offsets, strict=True)]
-
-
-def refresh(pictures: Pictures, sigma: float) -> Pictures:
-    """Blur each frame but every twelfth."""
-    soft = blur(pictures, sigma)
-    return [p if t % 12 == 0 else q for t, (p, q) in enumerate(zip(pictures, soft, strict=True))]
-
-
-def soften_slowly(pictures: Pictures, sigma: float) -> Pictures:
-    """Blur more and more."""
-    return [blur([p], 0.01 + sigma * t / len(pictures))[0] for t, p in enumerate(pictures)]
+    times = np.array([t * 0.5 if t < half else half * 0.5 + (t - half) * 0.5 * factor for t in range(len(pictures))])
+    low = np.minimum(times.astype(int), len(pictures) - 2)
+    shares = np.clip(times - low, 0, 1)
+    return [_levels(pictures[i] * (1.0 - s) + pictures[i + 1] * s) for i, s in zip(low, shares, strict=True)]
 
 
 def vanish(pictures: Pictures, radius: float) -> Pictures:
@@ -223,10 +171,7 @@ def bend_a_part(pictures: Pictures, pixels: float) -> Pictures:
     """Move a part as large as a face to and fro by up to `pixels`."""
     y, x = np.mgrid[:ROWS, :COLUMNS]
     mask = np.clip(1.6 - np.hypot((y - 120) / 45, (x - 210) / 45), 0, 1)
-    columns = [
-        np.rint(x + pixels * mask * np.sin(0.35 * t)).clip(0, COLUMNS - 1).astype(int) for t in range(len(pictures))
-    ]
-    return [picture[y, column] for picture, column in zip(pictures, columns, strict=True)]
+    return [_pick(picture, y, x + pixels * mask * np.sin(0.35 * t)) for t, picture in enumerate(pictures)]
 
 
 def wobble(pictures: Pictures, pixels: float) -> Pictures:
@@ -236,42 +181,69 @@ def wobble(pictures: Pictures, pixels: float) -> Pictures:
     for t, picture in enumerate(pictures):
         down = y + pixels * np.sin(x / 33 + 0.7 * t) * np.sin(y / 41 + 0.4 * t)
         right = x + pixels * np.cos(y / 29 - 0.6 * t) * np.sin(x / 47 + 0.5 * t)
-        out.append(picture[down.round().astype(int).clip(0, ROWS - 1), right.round().astype(int).clip(0, COLUMNS - 1)])
+        out.append(_pick(picture, down, right))
     return out
 
 
-def boil(pictures: Pictures, levels: float) -> Pictures:
-    """Add another coarse texture to each picture."""
-    rng = np.random.default_rng(9)
-    return [_levels(p + np.kron(rng.normal(0, levels, (ROWS // 8, COLUMNS // 8)), np.ones((8, 8)))) for p in pictures]
+def encode(pictures: Pictures, crf: float, *, parameters: str = "") -> Pictures:
+    """Encode as H.264 with this CRF, and decode."""
+    written = io.BytesIO()
+    options = {"crf": str(crf), "preset": "veryfast", "x264-params": parameters}
+    with av.open(written, "w", format="mp4") as out:
+        stream: Any = out.add_stream("libx264", rate=FPS, options=options)
+        stream.width, stream.height, stream.pix_fmt = COLUMNS, ROWS, "yuv420p"
+        for picture in pictures:
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="gray8")))
+        out.mux(stream.encode(None))
+    written.seek(0)
+    with av.open(written) as file:
+        return [frame.to_ndarray(format="gray8") for frame in file.decode(video=0)]
 
 
-FAULTS: Final[dict[str, tuple[Callable[[Pictures, float], Pictures], tuple[float, ...]]]] = {
-    "sharpness": (blur, (1.0, 2.0, 4.0)),
-    "noise": (add_noise, (4.0, 8.0, 16.0)),
-    "blockiness": (encode_low, (38.0, 44.0, 50.0)),
-    "banding": (posterise, (5.0, 8.0, 14.0)),
-    "flicker": (change_light, (3.0, 8.0, 20.0)),
-    "repeated": (hold, (2.0, 3.0, 6.0)),
-    "frozen": (freeze, (8.0, 16.0, 30.0)),
-    "shake": (jitter, (2.0, 4.0, 8.0)),
-}
-"""By measure: the fault that it is for, and strengths from weak to strong."""
+encode_low = partial(encode, parameters="no-deblock=1")
+"""Without the filter that hides blocks."""
 
 
 def _levels(values: Any) -> Luma:
     return np.clip(np.round(values), 0, 255).astype(np.uint8)
 
 
-def _through_codec(pictures: Pictures, options: dict[str, str]) -> Pictures:
-    written = io.BytesIO()
-    with av.open(written, "w", format="mp4") as out:
-        stream: Any = out.add_stream("libx264", rate=FPS, options=options)
-        stream.width, stream.height, stream.pix_fmt = COLUMNS, ROWS, "yuv420p"
-        for picture in pictures:
-            frame = av.VideoFrame.from_ndarray(picture, format="gray8")
-            out.mux(stream.encode(frame))
-        out.mux(stream.encode(None))
-    written.seek(0)
-    with av.open(written) as file:
-        return [frame.to_ndarray(format="gray8") for frame in file.decode(video=0)]
+def _pick(picture: Luma, rows: NDArray[Any], columns: NDArray[Any]) -> Luma:
+    at = np.rint(rows).astype(int).clip(0, ROWS - 1), np.rint(columns).astype(int).clip(0, COLUMNS - 1)
+    return picture[at]
+
+
+FAULTS: Final[dict[str, tuple[Change, float]]] = {
+    "blur": (blur, 2.0),
+    "noise": (add_noise, 8.0),
+    "blocks": (encode_low, 44.0),
+    "bands": (change_levels(lambda p, step: np.round(p / step) * step), 9.0),
+    "flicker": (change_light, 8.0),
+    "holds": (hold, 3.0),
+    "freeze": (show_others(lambda t, frames: 12 if 12 <= t < 12 + frames else t), 16.0),
+    "jitter": (jitter, 4.0),
+    "rows": (interlace, 2),
+    "veil": (change_levels(lambda p, share: p + share * (200 - p)), 0.4),
+    "bright": (change_levels(lambda p, gain: 128 + gain * (p - 128)), 3.0),
+    "sharpening": (sharpen, 2.0),
+    "stamp": (change_levels(lambda p, levels: p + levels * STROKES), 60.0),
+    "logo": (change_levels(lambda p, levels: p + levels * LOGO), 90.0),
+    "lost blocks": (lose_blocks, 0.1),
+    "skips": (show_others(lambda t, frames: t * 0.5 + t // 9 * frames), 4.0),
+    "speed": (speed_up, 3.0),
+    "loop": (show_others(lambda t, frames: t % frames), 10),
+    "turn": (show_others(lambda t, frames: t if t < frames else max(2 * frames - t, 0)), 24),
+    "part": (partial(change_light, columns=COLUMNS // 2), 20.0),
+    "refresh": (refresh, 1.2),
+    "softening": (soften_slowly, 3.0),
+    "vanishing": (vanish, 70.0),
+    "wobble": (wobble, 5.0),
+    "boiling": (partial(add_noise, side=8), 12.0),
+    "bending": (bend_a_part, 14.0),
+}
+HARMLESS: Final[dict[str, Callable[[Pictures], Pictures]]] = {
+    "recoded": lambda pictures: encode_low(pictures, 16),
+    "mirrored": lambda pictures: [np.ascontiguousarray(picture[:, ::-1]) for picture in pictures],
+    "trimmed": lambda pictures: pictures[5:],
+    "brighter": lambda pictures: [np.minimum(picture, 249) + np.uint8(6) for picture in pictures],
+}

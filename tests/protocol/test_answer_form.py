@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 
 import pytest
@@ -23,6 +22,7 @@ from vrt_lite.protocol.answer_form import (
     read_pair,
     read_scores,
 )
+from vrt_lite.protocol.messages import Odds
 from vrt_lite.protocol.tags import AFTERWORD, Answer, Malformed
 
 PLAIN = AnswerForm(choice={"OA": Template(r"Video {choice} is better", tie="Both videos")})
@@ -51,20 +51,14 @@ PAIRS: list[tuple[AnswerForm, str, int | None]] = [
     # UnifiedReward 1.0: 'Video 1 is better' in output, else 'Video 2 is better' in output, else the same.
     (PLAIN, "Video 1 is better", 1),
     (PLAIN, "Video 2 is better", 2),
-    (PLAIN, "Video 1 is better.", 1),
     (PLAIN, "Video 2 is better than Video 1.", 2),
     (PLAIN, "Video 1 is better than Video 2 in both factors.", 1),
-    (PLAIN, "\n\nVideo 2 is better\n", 2),
     (PLAIN, "**Video 1 is better**", 1),
     (PLAIN, "Overall, Video 2 is better because its fox runs.", 2),
-    (PLAIN, "'Video 1 is better,'", 1),
     (PLAIN, "Both videos are equally good.", 0),
-    (PLAIN, "Both videos are equally good", 0),
     (PLAIN, "Both  videos are equally good.", 0),
     (PLAIN, "Video  1  is\nbetter", 1),
     (PLAIN, "", None),
-    (PLAIN, "Neither.", None),
-    (PLAIN, "Video 3 is better", None),
     (PLAIN, "Video 12 is better", None),
     (PLAIN, "Video 1/2 is better", None),
     (PLAIN, "Video 1 is better. Video 2 is better.", None),
@@ -72,35 +66,25 @@ PAIRS: list[tuple[AnswerForm, str, int | None]] = [
     (PLAIN, "Video 1 is not better", None),
     # UnifiedReward-Think: the same words in <answer>; what is thought is no answer.
     (THINK, "<think>Video 1 (8/10)</think><answer>Video 1 is better</answer>", 1),
-    (THINK, "<think>…</think>\n<answer>Video 2 is better</answer>", 2),
     (THINK, "<think>…</think><answer>\nVideo 2 is better\n</answer>", 2),
-    (THINK, "<think>…</think><answer> Video 1 is better than Video 2 </answer>", 1),
-    (THINK, "<think>Video 1 is better in colour</think><answer>Video 2 is better</answer>", 2),
     (THINK, "<think>I could say <answer>Video 1 is better</answer></think><answer>Video 2 is better</answer>", 2),
     (THINK, "<answer>Video 2 is better</answer>", 2),
     (THINK, "<think>no end <answer>Video 1 is better</answer>", 1),
-    (THINK, "<think>…</think><answer>Video 1", 1),
     (THINK, "<think>…</think><answer>Video 2 is bet", 2),
     (THINK, "<think>…</think><ANSWER>video 2 is better</ANSWER>", 2),
     (THINK, "<think>…</think><answer>Video 1/2 is better</answer>", None),
     (THINK, "<think>…</think><answer>Both videos are equally good</answer>", None),
     (THINK, "<think>…</think>Video 1 is better", None),
-    (THINK, "<think>…</think>", None),
     (THINK, "<think>…</think><answer>Video 1 is better</answer><answer>Video 2 is better</answer>", None),
     (THINK, "<think>…</think><answer>Video 1 is better</answer> <answer>Video 1 is better</answer>", 1),
     # UnifiedReward-Flex: JSON with a winner.
     (FLEX, _CATEGORIES + ', "winner": "Video 2"}', 2),
     (FLEX, "```json\n" + _CATEGORIES + ', "winner": "Video 1"}\n```', 1),
-    (FLEX, _CATEGORIES + ', "winner":"Video 2"}', 2),
     (FLEX, _CATEGORIES + ',\n  "winner" : "Video 2"}', None),
-    (FLEX, _CATEGORIES + ', "winner": "Video 2', 2),
-    (FLEX, _CATEGORIES + ', "winner": "Video 2 is better as it follows the prompt', 2),
     (FLEX, _CATEGORIES + ', "winner": "Video 1 (better composition)"}', 1),
     (FLEX, _CATEGORIES + ', "winner": "Video 2 > Video 1"}', 2),
     (FLEX, _CATEGORIES + ', "winner": "video 1"}', 1),
     (FLEX, _CATEGORIES + ', "winner": "Video 1/2"}', None),
-    (FLEX, _CATEGORIES + ', "winner": "tie"}', None),
-    (FLEX, _CATEGORIES + ', "winner": "', None),
     (FLEX, _CATEGORIES, None),
     (FLEX, _CATEGORIES.replace("A fox", r"\"winner\": \"Video 1\"") + ', "winner": "Video 2"}', 2),
     (FLEX, _CATEGORIES + ', "winner": "Video 1", "winner": "Video 2"}', None),
@@ -108,28 +92,22 @@ PAIRS: list[tuple[AnswerForm, str, int | None]] = [
     (SHARES, "Alignment Score:\n Video 1: 0.4\n Video 2: 0.6\n\nStyle Score:\n Video 1: 0.5264\n Video 2: 0.4736", 1),
     (SHARES, "Alignment Score:\n Video 1: 0.4\nStyle Score:\n Video 1: 0.1", 2),
     (SHARES, "Alignment Score:\n Video 1: 0.4\nStyle Score:\n Video 1: 0.5", 0),
-    (SHARES, "Alignment Score:\n Video 1: 0.4\nStyle Score:\n Video 1: 1", 1),
     (SHARES, "Alignment Score:\n Video 1: 0.4\nStyle Score:\n Video 1: 7", None),
     (SHARES, "Alignment Score:\n Video 1: 0.4", None),
-    (SHARES, "Style Score:\n Video 1: 0.9", None),
 ]
 
 
-@pytest.mark.parametrize(("form", "reply", "overall"), PAIRS)
-def test_a_published_reply_about_a_pair(form: AnswerForm, reply: str, overall: int | None) -> None:
+def read_overall(reply: str, form: AnswerForm) -> int | None:
     read = read_pair(reply, form)
-    assert (read.marks.choices["OA"] if isinstance(read, Answer) else None) == overall
+    return read.marks.choices["OA"] if isinstance(read, Answer) else None
 
 
-def test_the_table_of_replies_has_sixty() -> None:
-    assert len(PAIRS) == 60
-
-
-@pytest.mark.parametrize(("form", "reply", "overall"), [case for case in PAIRS if case[0] is not SHARES])
-def test_the_other_order_has_the_other_winner(form: AnswerForm, reply: str, overall: int | None) -> None:
-    exchanged = reply.translate(str.maketrans("12", "21"))
-    read = read_pair(exchanged.replace("2/1", "1/2"), form)
-    assert (read.marks.choices["OA"] if isinstance(read, Answer) else None) == (overall and 3 - overall)
+@pytest.mark.parametrize(("form", "reply", "overall"), PAIRS)
+def test_a_published_reply_about_a_pair_and_its_mirror(form: AnswerForm, reply: str, overall: int | None) -> None:
+    assert read_overall(reply, form) == overall
+    if form is not SHARES:
+        exchanged = reply.translate(str.maketrans("12", "21")).replace("2/1", "1/2")
+        assert read_overall(exchanged, form) == (overall and 3 - overall)
 
 
 def test_a_reply_is_over_behind_its_answer_wherever_it_is_cut() -> None:
@@ -140,39 +118,34 @@ def test_a_reply_is_over_behind_its_answer_wherever_it_is_cut() -> None:
     assert ends == [None] * end + [end] * (len(whole) - end)
 
 
-def test_probabilities_come_from_the_choice_and_from_the_word_before() -> None:
-    reply = "Video 2 is better"
-    read = read_pair(reply, PLAIN)
-    assert isinstance(read, Answer)
-    [odds] = pair_odds(reply, read, {0: (0.2, 0.4, 0.4), 6: (0.5, 0.1, 0.4)}, PLAIN).values()
-    assert odds == pytest.approx((0.2, 0.16, 0.64))
-    assert pair_odds(reply, read, {6: (0.5, 0.1, 0.4)}, PLAIN) == {}, "how likely a tie was is not known"
-    tie = read_pair("Both videos are equally good.", PLAIN)
-    assert isinstance(tie, Answer)
-    assert pair_odds("Both videos", tie, {0: (0.9, 0.05, 0.05)}, PLAIN) == {0: (0.9, 0.05, 0.05)}
-    thought = read_pair("<answer>Video 2", THINK)
-    assert isinstance(thought, Answer)
-    assert pair_odds("<answer>Video 2", thought, {14: (0.5, 0.1, 0.4)}, THINK)[14] == pytest.approx((0, 0.2, 0.8))
+SHARED = "Alignment Score:\n Video 1: 0.4\nStyle Score:\n Video 1: 0.75"
 
 
-def test_shares_are_probabilities() -> None:
-    reply = "Alignment Score:\n Video 1: 0.4\nStyle Score:\n Video 1: 0.75"
-    read = read_pair(reply, SHARES)
+@pytest.mark.parametrize(
+    ("form", "reply", "given", "expected"),
+    [
+        (PLAIN, "Video 2 is better", {0: (0.2, 0.4, 0.4), 6: (0.5, 0.1, 0.4)}, {6: (0.2, 0.16, 0.64)}),
+        (PLAIN, "Video 2 is better", {6: (0.5, 0.1, 0.4)}, {}),  # how likely a tie was is not known
+        (PLAIN, "Both videos", {0: (0.9, 0.05, 0.05)}, {0: (0.9, 0.05, 0.05)}),
+        (THINK, "<answer>Video 2", {14: (0.5, 0.1, 0.4)}, {14: (0, 0.2, 0.8)}),
+        (SHARES, SHARED, {}, {SHARED.index("0.4"): (0.0, 0.4, 0.6), SHARED.index("0.75"): (0.0, 0.75, 0.25)}),
+    ],
+)
+def test_probabilities_come_from_the_choice_the_word_before_or_the_share(
+    form: AnswerForm, reply: str, given: dict[int, Odds], expected: dict[int, Odds]
+) -> None:
+    read = read_pair(reply, form)
     assert isinstance(read, Answer)
-    assert list(pair_odds(reply, read, {}, SHARES).values()) == [(0.0, 0.4, 0.6), (0.0, 0.75, 0.25)]
+    assert pair_odds(reply, read, given, form) == {at: pytest.approx(odds) for at, odds in expected.items()}
 
 
 SCORES: list[tuple[str, tuple[float, ...] | None]] = [
     ("visual quality: 4\ntext-to-video alignment: 1\nFinal Score: 6", (4, 1, 6)),
     ("visual quality: 4\ntemporal consistency: 2\ntext-to-video alignment: 1\nFinal Score: 6.5", (4, 1, 6.5)),
-    ("Visual Quality: 3\nText-to-video alignment: 2\nFinal score: 10", (3, 2, 10)),
-    ("visual quality:4 text-to-video alignment:1 Final Score:6/10", (4, 1, 6)),
+    ("Visual quality:4 text-to-video alignment:1 Final score:6/10", (4, 1, 6)),
     ("visual quality: 4\ntext-to-video alignment: 1\n", None),
     ("visual quality: 5\ntext-to-video alignment: 1\nFinal Score: 6", None),
-    ("visual quality: 4\ntext-to-video alignment: 1\nFinal Score: 65", None),
     ("visual quality: 4\ntext-to-video alignment: 1\nFinal Score: 6\nFinal Score: 7", None),
-    ("visual quality: 4\ntext-to-video alignment: 1\nFinal Score: 100000000", None),
-    ("visual quality: four\ntext-to-video alignment: 1\nFinal Score: 6", None),
 ]
 
 
@@ -202,7 +175,7 @@ def test_heads_are_normalised_and_compared_by_their_loss() -> None:
     assert compare_scores(two, one) == verdict.mirrored(), "exchanged to the last bit"
 
 
-@pytest.mark.parametrize("values", [*itertools.product((-7.25, -0.1, 0.0, 1 / 3, 2.7, 1e6), repeat=2)])
+@pytest.mark.parametrize("values", [(-7.25, 2.7), (1 / 3, -0.1), (0.0, 0.0), (1e6, 0.1)])
 def test_exchanged_clips_exchange_the_verdict(values: tuple[float, float]) -> None:
     one, two = ({"OA": ClipScore(value, 1.3, 0.7)} for value in values)
     verdict = compare_scores(one, two)
@@ -235,7 +208,6 @@ def test_no_text_makes_a_template_go_back(form: AnswerForm) -> None:
         ('form = "pair"\n[answer.choice.TA]\ntext = "{choice}"', "OA"),
         ('form = "pair"\n[answer.choice."\\u001b[2J"]\ntext = "{choice}"', "40 letters"),
         ('form = "pair"\n[answer.choice.OA]\ntext = "Video"', "answer.choice.OA.text"),
-        ('form = "pair"\n[answer.choice.OA]\ntext = "{choice}{choice}"', "answer.choice.OA.text"),
         ('form = "pair"\n[answer.choice.OA]\ntext = "{score}"', "answer.choice.OA.text"),
         ('form = "pair"\n[answer.choice.OA]\ntext = 3', "answer.choice.OA.text"),
         ('form = "pair"\n[answer.choice.OA]\nwords = "{choice}"', "answer.choice.OA.words"),
@@ -254,13 +226,8 @@ def test_a_form_that_cannot_be_used_is_named(answer: str, named: str) -> None:
         parse_profile(f"[answer]\n{answer}", "test")
 
 
-def test_a_profile_without_a_table_answers_by_the_loop() -> None:
-    profile = parse_profile('name = "x"', "test")
-    assert profile.answer is None
-    assert profile.keys == ("TA", "VQ", "MQ", "OA")
-
-
 def test_a_profile_says_what_is_shown_and_answered() -> None:
+    assert parse_profile('name = "x"', "test").keys == ("TA", "VQ", "MQ", "OA")
     text = '[answer]\nfps = 2.0\nframes = 24\n[answer.choice.OA]\ntext = "Video {choice}"'
     profile = parse_profile(text, "test")
     assert profile.keys == ("OA",)

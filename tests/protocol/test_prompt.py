@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vrt_lite.profile import default_profile, presets
@@ -12,6 +12,7 @@ from vrt_lite.protocol.messages import Dimension, plain, render_user, show_key
 from vrt_lite.settings import Settings
 
 PROFILE = default_profile()
+CAPTION = "A cinematic shot of a waterfall in a lush forest."
 GOLDEN = Path(__file__).parent.parent / "golden" / "prompts"
 
 
@@ -22,16 +23,16 @@ def render(caption: str, settings: Settings | None = None) -> str:
     )
 
 
-def test_prompts_are_the_checkpoints_byte_for_byte() -> None:
-    user = render("A cinematic shot of a waterfall in a lush forest.")
-    assert len(user) == 1897
-    assert hashlib.sha256(user.encode()).hexdigest() == (
-        "2de0379bfddefb4bc640a68d263dbff787f8f47996970b87fb9ecab568a81341"
-    )
-    assert len(PROFILE.system_prompt) == 785
-    assert hashlib.sha256(PROFILE.system_prompt.encode()).hexdigest() == (
-        "fc7f800b05af7362a09a76bca8be45497c73cd688c17200f5496a0c854ce99b4"
-    )
+@pytest.mark.parametrize(
+    ("text", "length", "digest"),
+    [
+        (render(CAPTION), 1897, "2de0379bfddefb4bc640a68d263dbff787f8f47996970b87fb9ecab568a81341"),
+        (PROFILE.system_prompt, 785, "fc7f800b05af7362a09a76bca8be45497c73cd688c17200f5496a0c854ce99b4"),
+    ],
+    ids=["user", "system"],
+)
+def test_prompts_are_the_checkpoints_byte_for_byte(text: str, length: int, digest: str) -> None:
+    assert (len(text), hashlib.sha256(text.encode()).hexdigest()) == (length, digest)
 
 
 def test_there_is_a_golden_prompt_for_each_preset() -> None:
@@ -40,7 +41,7 @@ def test_there_is_a_golden_prompt_for_each_preset() -> None:
 
 @pytest.mark.parametrize("preset", presets())
 def test_a_preset_reads_as_published_with_its_keys(preset: str) -> None:
-    user = render("A cinematic shot of a waterfall in a lush forest.", Settings(preset=preset))
+    user = render(CAPTION, Settings(preset=preset))
     assert user.encode() == (GOLDEN / f"{preset}.txt").read_bytes()
     assert [user.count(f"({key})**: ") for key in ("TA", "VQ", "MQ")] == [1, 1, 1]
 
@@ -55,18 +56,13 @@ def test_a_users_own_wording_shows_its_key() -> None:
 
 
 @given(st.text())
+@example("{n} {caption} {dim_name_1} {x}")
 def test_a_caption_stands_as_it_is(caption: str) -> None:
     assert f"The prompt is: {caption}\n" in render(caption)
-
-
-def test_placeholders_in_a_caption_stay_text() -> None:
-    assert "The prompt is: {n} {caption} {dim_name_1} {x}\n" in render("{n} {caption} {dim_name_1} {x}")
 
 
 def test_only_what_a_user_wrote_is_untrusted() -> None:
     own = {**PROFILE.dimensions, "VQ": Dimension("Sharpness", "how crisp")}
     parts = render_user(PROFILE.user_prompt, caption="a fox", dimensions=own, workspace=48)
-    untrusted = [part.text for part in parts if not part.trusted]
-    assert "a fox" in untrusted
-    assert "Sharpness" in untrusted
-    assert "96" not in untrusted
+    untrusted = {part.text for part in parts if not part.trusted}
+    assert {"a fox", "Sharpness"} <= untrusted and "96" not in untrusted

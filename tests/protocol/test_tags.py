@@ -24,6 +24,7 @@ from vrt_lite.protocol.tags import (
 FINAL = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
 RECOMMEND = "<recommend answer>TA=0, VQ=1, MQ=0, OA=1, CF=2</recommend answer>"
 OTHER = "<final answer>TA=2, VQ=2, MQ=0, OA=2</final answer>"
+BARE = "<answer> TA = 1, VQ = 1, MQ = 0, OA = 1, CF = 2 </ answer>"
 CALL = '<tool_call>\n{"name": "select_frames", "arguments": {"target_frames": [1, 2]}}</tool_call>'
 
 
@@ -37,8 +38,7 @@ def test_final_answer_with_notes() -> None:
     parsed = parse(text)
     assert isinstance(parsed, Answer)
     assert choices(parsed.marks) == [1, 2, 0, 1]
-    assert parsed.notes.snapshot == "two foxes"
-    assert parsed.notes.thought == "1 is sharper"
+    assert (parsed.notes.snapshot, parsed.notes.thought) == ("two foxes", "1 is sharper")
     assert [text[parsed.marks.offsets[key]] for key in KEYS] == ["1", "2", "0", "1"]
 
 
@@ -52,70 +52,57 @@ def test_final_answer_with_notes() -> None:
         "<final answer>TA=1, VQ=2, MQ=0, OA=1</ answer>",
         "<final answer>TA=1, VQ=2, MQ=0, OA=1, CF=5</final answer>",
         FINAL + "\n" + FINAL,
+        f"<think>never closed {FINAL}",
+        BARE + FINAL,
+        FINAL + BARE,
     ],
 )
-def test_spelling_variants_of_the_papers_samples(text: str) -> None:
+def test_variants_of_the_papers_samples(text: str) -> None:
     parsed = parse(text)
     assert isinstance(parsed, Answer)
     assert choices(parsed.marks) == [1, 2, 0, 1]
 
 
-def test_call_with_recommendation() -> None:
-    parsed = parse(f"<snapshot>s</snapshot><think>t</think>{RECOMMEND}{CALL}")
-    assert isinstance(parsed, FrameCall)
-    assert '"select_frames"' in parsed.payload
-    assert choices(parsed.recommendation) == [0, 1, 0, 1]
-    assert parsed.recommendation is not None
-    assert parsed.recommendation.confidence == 2
+@pytest.mark.parametrize("before", ["<think>t</think>", RECOMMEND])
+def test_a_bare_answer_is_final_where_no_call_follows(before: str) -> None:
+    """The paper's Figure 2 ends with one, confidence and all."""
+    parsed = parse(before + BARE)
+    assert isinstance(parsed, Answer)
+    assert (choices(parsed.marks), parsed.marks.confidence) == ([1, 1, 0, 1], 2)
 
 
 @pytest.mark.parametrize(
-    "between", ["", "\n", " I want to be sure: let me look again.\n", "<think>Look again.</think>"]
+    ("text", "recommended"),
+    [
+        (f"<snapshot>s</snapshot><think>t</think>{RECOMMEND}{CALL}", [0, 1, 0, 1]),
+        (BARE + CALL, [1, 1, 0, 1]),
+        (FINAL + CALL, [1, 2, 0, 1]),
+        (f"{FINAL} I want to be sure: let me look again.\n{CALL}", [1, 2, 0, 1]),
+        (f"{FINAL}<think>Look again.</think>{CALL}", [1, 2, 0, 1]),
+    ],
 )
-def test_a_call_after_a_final_answer_is_run(between: str) -> None:
-    parsed = parse(FINAL + between + CALL)
+def test_a_call_is_run_whatever_was_said_before(text: str, recommended: list[int]) -> None:
+    parsed = parse(text)
     assert isinstance(parsed, FrameCall)
-    assert choices(parsed.recommendation) == [1, 2, 0, 1]
-
-
-def test_a_bare_answer_is_final_where_no_call_follows() -> None:
-    """The paper's Figure 2 ends with one, confidence and all."""
-    last = "<answer> TA = 1, VQ = 1, MQ = 0, OA = 1, CF = 2 </ answer>"
-    parsed = parse(f"<think>t</think>{last}")
-    assert isinstance(parsed, Answer)
-    assert (choices(parsed.marks), parsed.marks.confidence) == ([1, 1, 0, 1], 2)
-    assert isinstance(parse(last + CALL), FrameCall)
-    assert isinstance(first_recommended := parse(RECOMMEND + last), Answer)
-    assert choices(first_recommended.marks) == [1, 1, 0, 1]
-    for text in (last + FINAL, FINAL + last):
-        other = parse(text)
-        assert isinstance(other, Answer)
-        assert choices(other.marks) == [1, 2, 0, 1]
-
-
-def test_bare_answer_with_confidence_is_a_recommendation() -> None:
-    parsed = parse(f"<Answer>TA=1, VQ=1, MQ=1, OA=1, CF = 3</Answer>{CALL}")
-    assert isinstance(parsed, FrameCall)
-    assert choices(parsed.recommendation) == [1, 1, 1, 1]
+    assert '"select_frames"' in parsed.payload
+    assert choices(parsed.recommendation) == recommended
+    assert parsed.recommendation and parsed.recommendation.confidence == (None if FINAL in text else 2)
 
 
 @pytest.mark.parametrize(
     ("text", "reason", "recommends"),
     [
         ("", "is empty", False),
-        ("   \n", "is empty", False),
         ("Video 1 is better.", "neither a final answer nor a tool call", False),
         (RECOMMEND, "neither calls the tool", True),
         (CALL + FINAL, "a final answer after a tool call", True),
         (FINAL + CALL + CALL, "more than one tool call", True),
         (FINAL + OTHER, "contradict", False),
         (FINAL + OTHER + CALL, "contradict", False),
-        (RECOMMEND + CALL + CALL, "more than one tool call", True),
         (RECOMMEND + '<tool_call>{"name": 1', "does not close its tool call", True),
         ("<final answer>TA=1, VQ=2, MQ=0</final answer>", "leaves out OA", False),
         ("<final answer>TA=1, VQ=2, MQ=0, OA=3</final answer>", "OA with something other than", False),
         ("<final answer>TA=-1, VQ=2, MQ=0, OA=1</final answer>", "TA with something other than", False),
-        ("<final answer>TA=10, VQ=2, MQ=0, OA=1</final answer>", "TA with something other than", False),
         ("<final answer>TA=1, TA=2, VQ=2, MQ=0, OA=1</final answer>", "TA twice", False),
         ("<final answer>TA=1, VQ=2, MQ=0, OA=1", "does not close its answer", False),
         (f"<think>{CALL}</think>", "neither a final answer nor a tool call", False),
@@ -128,10 +115,6 @@ def test_what_cannot_be_used(text: str, reason: str, recommends: bool) -> None:
     assert isinstance(parsed, Malformed)
     assert reason in parsed.reason
     assert (parsed.recommendation is not None) == recommends
-
-
-def test_an_unclosed_note_does_not_swallow_the_answer() -> None:
-    assert isinstance(parse(f"<think>never closed {FINAL}"), Answer)
 
 
 PIECES = st.sampled_from(
@@ -204,19 +187,16 @@ def test_where_a_reply_is_over_does_not_change_as_it_grows(text: str, data: st.D
 
 
 def test_the_format_is_read_as_it_is_written() -> None:
-    text = "".join(FORMAT)
-    assert text.count("<snapshot>") == 1
-    _, _, _, call, final = FORMAT
-    called = parse(f"<think>{call}")
-    assert isinstance(called, FrameCall)
-    assert called.recommendation
-    assert isinstance(parse(f"<think>{final}"), Answer)
+    assert "".join(FORMAT).count("<snapshot>") == 1
+    called, answered = (parse(f"<think>{text}") for text in FORMAT[3:])
+    assert isinstance(called, FrameCall) and called.recommendation
+    assert isinstance(answered, Answer)
 
 
-PIECES = ("<think>", "</ think>", "<Final Answer>", "</answer>", "<tool_call>", "a < b", "x\n")
+WORDS = ("<think>", "</ think>", "<Final Answer>", "</answer>", "<tool_call>", "a < b", "x\n")
 
 
-@given(st.lists(st.sampled_from(PIECES)), st.data())
+@given(st.lists(st.sampled_from(WORDS)), st.data())
 def test_parts_are_the_same_wherever_the_writing_is_cut(written: list[str], data: st.DataObject) -> None:
     text = "".join(written)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)))))

@@ -14,36 +14,29 @@ def call(targets: object, name: object = "select_frames") -> str:
     return json.dumps({"name": name, "arguments": {"target_frames": targets}})
 
 
-def test_frames_in_the_order_asked() -> None:
-    granted = read_call(call([50, 1, 96]), workspace=48, limit=8)
-    assert granted == Granted((FrameRef(1, 1), FrameRef(0, 0), FrameRef(1, 47)))
+def test_frames_are_granted_in_the_order_asked_and_as_often() -> None:
+    granted = read_call(call([50, 1, 96, 50]), workspace=48, limit=8)
+    assert granted == Granted((FrameRef(1, 1), FrameRef(0, 0), FrameRef(1, 47), FrameRef(1, 1)))
 
 
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        ("", "not valid JSON"),
         ("{", "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
         ("9" * 10_000, "not valid JSON"),
         ("[1, 2]", "not a JSON object"),
         (call([1], name="delete_files"), "does not name the one tool"),
-        (call([1], name=None), "does not name the one tool"),
-        ('{"name": "select_frames"}', "no list of integers"),
         ('{"name": "select_frames", "arguments": [1]}', "no list of integers"),
         (call("1, 2"), "no list of integers"),
         (call([]), "no list of integers"),
         (call([0]), "outside 1 to 96"),
-        (call([-1]), "outside 1 to 96"),
         (call([97]), "outside 1 to 96"),
         (call([10**30]), "outside 1 to 96"),
         (call([1.0]), "not an integer"),
-        (call([1.5]), "not an integer"),
         (call([float("nan")]), "not an integer"),
-        (call([float("inf")]), "not an integer"),
         (call([True]), "not an integer"),
         (call(["1"]), "not an integer"),
-        (call([None]), "not an integer"),
         (call(list(range(1, 10))), "asks for 9 frames; at most 8"),
         (call([1] * 1_000_000), "asks for 1000000 frames"),
     ],
@@ -52,13 +45,6 @@ def test_refusals(payload: str, reason: str) -> None:
     refused = read_call(payload, workspace=48, limit=8)
     assert isinstance(refused, Refused)
     assert reason in refused.reason
-
-
-def test_a_frame_that_is_named_twice_is_granted_twice() -> None:
-    assert read_call(call([3, 50, 3]), workspace=48, limit=8) == Granted(
-        (FrameRef(0, 2), FrameRef(1, 1), FrameRef(0, 2))
-    )
-    assert isinstance(read_call(call([3] * 9), workspace=48, limit=8), Refused)
 
 
 @given(st.text() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
