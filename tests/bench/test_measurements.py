@@ -30,10 +30,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(*arguments: str) -> str:
-    done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+def measure(tmp_path: Path, *arguments: str | Path) -> tuple[dict[str, Any], str]:
+    """Run a verb here; returns its report and what it prints."""
+    file = tmp_path / "report.json"
+    done = CliRunner().invoke(cli, [*map(str, arguments), "--json", str(file)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    return done.output
+    return json.loads(file.read_text(encoding="utf-8")), done.output
 
 
 @pytest.mark.parametrize("number", [0, 7])
@@ -54,80 +56,71 @@ def test_every_text_that_is_written_is_what_its_round_needs(number: int) -> None
 
 
 def test_a_later_judgement_says_its_notes_in_other_words_order() -> None:
-    first, later = reply_texts.script(1)[0], reply_texts.script(1, number=1)[0]
-    assert first != later
-    assert sorted(first.split()) == sorted(later.split())
+    first, later = (reply_texts.script(1, number=number)[0] for number in (0, 1))
+    assert first != later and sorted(first.split()) == sorted(later.split())
 
 
-def test_a_verdict_against_the_stock_handler(pair: Path, tmp_path: Path) -> None:
-    file = tmp_path / "verdict.json"
+def test_a_verdict_of_every_side(pair: Path, tmp_path: Path) -> None:
     [projector] = pair.glob("mmproj*")
-    other = Path(shutil.copy(projector, tmp_path / "other.gguf"))
-    sides = ("--former", str(Path(__file__).parents[2]), "--stock-projector", str(other))
-    output = run("verdict", "--model", str(pair), *SMALL, "--rounds", "2", *sides, "--json", str(file))
+    sides = (
+        "--former",
+        Path(__file__).parents[2],
+        "--stock-projector",
+        shutil.copy(projector, tmp_path / "other.gguf"),
+    )
+    chosen = ("--rounds", "2", "--sides", "ours,former,stock,transformers,in-turn,at-once")
+    report, output = measure(tmp_path, "verdict", "--model", pair, *SMALL, *sides, *chosen)
     assert "2 rounds, whole" in output
     assert "transformers: not measured" in output
-    report = json.loads(file.read_text(encoding="utf-8"))
+    assert report["options"]["stock_projector"] == "other.gguf"
     found: dict[str, Any] = {side: runs[0]["judgements"][0] for side, runs in report["detail"]["2 rounds"].items()}
-    assert set(found) == {"ours", "former", "stock"}
-    assert report["options"]["stock_projector"] == other.name
-    for one in found.values():
+    ours, former, stock, turns, once = (found.pop(side) for side in ("ours", "former", "stock", "in-turn", "at-once"))
+    assert not found
+    for one in (ours, former, stock):
         assert one["outcomes"] == ["tool", "final"]
         assert one["choices"] == {"TA": 1, "VQ": 1, "MQ": 1, "OA": 1}
-    assert found["ours"]["tokens_generated"] == found["stock"]["tokens_generated"]
+    assert ours["tokens_generated"] == stock["tokens_generated"]
     # 8 first frames and 8 of the call: once here; there the first ones again in the second round.
-    assert (found["ours"]["frames_encoded"], found["stock"]["frames_encoded"]) == (16, 24)
-    assert found["ours"]["frames_reused"] == 8
+    assert (ours["frames_encoded"], ours["frames_reused"], stock["frames_encoded"]) == (16, 8, 24)
+    # Both orders ask for the same frames, and each order reads all but the system prompt.
+    assert [one["orders"] for one in (ours, turns, once)] == [1, 2, 2]
+    assert turns["frames_encoded"] == once["frames_encoded"] == 16
+    for name in ("tokens_prefilled", "tokens_reused", "tokens_generated"):
+        assert once[name] == turns[name] > ours[name]
     headlines = [figure for figure in report["figures"] if figure["headline"]]
-    assert [set(figure["ratios"]) for figure in headlines] == [{"former", "stock"}]
+    assert [set(figure["ratios"]) for figure in headlines] == [{"former", "stock", "in-turn", "at-once"}]
     assert report["machine"]["packages"]["llama-cpp-python"]
 
 
-def test_both_orders_beside_one_order(pair: Path, tmp_path: Path) -> None:
-    file = tmp_path / "verdict.json"
-    run(
-        "verdict", "--model", str(pair), *SMALL, "--rounds", "2", "--sides", "ours,in-turn,at-once", "--json", str(file)
-    )
-    report = json.loads(file.read_text(encoding="utf-8"))
-    found: dict[str, Any] = {side: runs[0]["judgements"][0] for side, runs in report["detail"]["2 rounds"].items()}
-    assert {side: one["orders"] for side, one in found.items()} == {"ours": 1, "in-turn": 2, "at-once": 2}
-    # Both orders ask for the same frames, and each order reads all but the system prompt.
-    assert {one["frames_encoded"] for one in found.values()} == {16}
-    for name in ("tokens_prefilled", "tokens_reused", "tokens_generated"):
-        assert found["at-once"][name] == found["in-turn"][name] > found["ours"][name]
-
-
 def test_a_ranking_encodes_each_clip_once(pair: Path, tmp_path: Path) -> None:
-    file = tmp_path / "rank.json"
-    output = run("rank", "--model", str(pair), *SMALL, "--clips", "3", "--sample", "1", "--json", str(file))
+    chosen = ("--clips", "3", "--sample", "1", "--engine", "sequences=2")
+    report, output = measure(tmp_path, "rank", "--model", pair, *SMALL, *chosen)
     assert "measured on 1 judgements of 6, its figures times 6" in output
-    run("rank", "--model", str(pair), *SMALL, "--clips", "3", "--order", "ours", "--engine", "sequences=2")
-    ours = json.loads(file.read_text(encoding="utf-8"))["detail"]["ours"][0]["judgements"]
-    assert len(ours) == 6
-    assert sum(judgement["frames_encoded"] for judgement in ours) == 3 * 4
+    judgements = report["detail"]["ours"][0]["judgements"]
+    assert len(judgements) == 6
+    assert sum(judgement["frames_encoded"] for judgement in judgements) == 3 * 4
 
 
 def test_frames_of_a_long_clip_against_decoding_all(tmp_path: Path) -> None:
-    clip, file = tmp_path / "long.mp4", tmp_path / "video.json"
-    assert "frames" in run("clip", str(clip), "--minutes", "0.4", "--size", "320", "180")
-    output = run("video", str(clip), "--frames", "4", "--json", str(file))
+    clip = str(tmp_path / "long.mp4")
+    done = CliRunner().invoke(cli, ["clip", clip, "--minutes", "0.4", "--size", "320", "180"], catch_exceptions=False)
+    assert "frames" in done.output
+    report, output = measure(tmp_path, "video", clip, "--frames", "4")
     assert "pyav, all: the same frames" in output
     assert "OTHER FRAMES" not in output
-    report = json.loads(file.read_text(encoding="utf-8"))
     assert report["options"]["frames"] == [0, 240, 479, 719]
 
 
 def test_overhead_is_a_share_of_the_whole(tmp_path: Path) -> None:
-    file = tmp_path / "overhead.json"
-    run("overhead", "--repeat", "1", "--threads", "1", "--json", str(file))
-    assert 0 < json.loads(file.read_text(encoding="utf-8"))["detail"]["share"] < 1
+    report, _ = measure(tmp_path, "overhead", "--repeat", "1", "--threads", "1")
+    assert 0 < report["detail"]["share"] < 1
 
 
 def test_a_chart_is_drawn_of_headlines(tmp_path: Path) -> None:
     figures = [Figure("whole", "s", {"ours": 2.0, "stock": 5.0, "other": 90.0}, "A verdict")]
     file, chart = tmp_path / "report.json", tmp_path / "chart.png"
     file.write_text(json.dumps(Report("verdict", "A title", {}, figures).to_json()), encoding="utf-8")
-    run("plot", str(file), "-o", str(chart))
+    assert CliRunner().invoke(cli, ["plot", str(file), "-o", str(chart)]).exit_code == 0
     with Image.open(chart) as picture:
         assert picture.width == 1760
 

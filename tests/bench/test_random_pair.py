@@ -27,10 +27,12 @@ from vrt_lite.models import find
 NAMED_BY_FOLDER = {"general.name", "general.basename", "general.finetune", "general.size_label", "general.type"}
 
 
-def contents(path: Path) -> tuple[dict[str, Any], dict[str, tuple[Type, tuple[int, ...]]]]:
+def contents(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The metadata, but for names, and the kinds and shapes of tensors."""
     reader = GGUFReader(path)
     fields = {key: field.contents() for key, field in reader.fields.items() if not key.startswith("GGUF.")}
-    return fields, {t.name: (t.tensor_type, tuple(t.shape.tolist())) for t in reader.tensors}
+    tensors = {t.name: (t.tensor_type, tuple(t.shape.tolist())) for t in reader.tensors}
+    return {key: value for key, value in fields.items() if key not in NAMED_BY_FOLDER}, tensors
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -41,12 +43,7 @@ def test_types_and_metadata_are_those_of_the_quantiser(tmp_path: Path, tied: boo
     quantize_pair(tmp_path / "made", text_type="q4_k_m", projector_type="q8_0")
     written = write_pair(tmp_path / "random", "made", shape)
     for path in written:
-        fields, tensors = contents(path)
-        right_fields, right_tensors = contents(tmp_path / "made" / path.name)
-        assert tensors == right_tensors
-        assert {k: v for k, v in fields.items() if k not in NAMED_BY_FOLDER} == {
-            k: v for k, v in right_fields.items() if k not in NAMED_BY_FOLDER
-        }
+        assert contents(path) == contents(tmp_path / "made" / path.name)
     kinds = {kind for kind, _ in contents(written[0])[1].values()}
     assert kinds == {Type.F32, Type.Q4_K, Type.Q6_K}
 
@@ -61,12 +58,11 @@ def test_the_engine_reads_a_pair_of_videos_with_it(tmp_path: Path) -> None:
     assert frame_tokens == 4 * 15
     # The prompt in about as many tokens as the published tokenizer needs for it.
     assert 600 < text_tokens < 850
-    assert np.isfinite(reading.embeddings).all()
-    assert np.isfinite(reading.logits).all()
+    assert np.isfinite(reading.embeddings).all() and np.isfinite(reading.logits).all()
     assert 0.3 < float(np.std(reading.logits)) < 3
 
 
-@pytest.mark.parametrize("kind", [Type.Q4_K, Type.Q6_K, Type.Q8_0, Type.F16, Type.BF16, Type.F32])
+@pytest.mark.parametrize("kind", [Type.Q4_K, Type.Q6_K, Type.Q8_0, Type.BF16])
 def test_noise_has_the_size_of_trained_weights(kind: Type) -> None:
     target = Target("", (300, 1024), "blk.0.ffn_up.weight", (300, 1024), type=kind)
     values = dequantize(Noise().tensor(target), kind)
