@@ -15,6 +15,7 @@ from typing import Any
 
 import av
 import numpy as np
+from av.stream import Disposition
 from numpy.typing import NDArray
 
 Rgb = NDArray[np.uint8]
@@ -63,6 +64,7 @@ def write_clip(
     sar: Fraction | None = None,
     pts: Sequence[int] | None = None,
     colour: dict[str, int] | None = None,
+    disposition: Disposition | None = None,
     audio_seconds: float = 0,
     faststart: bool = False,
     movflags: str = "",
@@ -94,6 +96,8 @@ def write_clip(
             stream.codec_context.sample_aspect_ratio = sar
         if rotation or mirror or flip:
             stream.set_display_rotation(rotation, hflip=mirror, vflip=flip)
+        if disposition:
+            stream.disposition = disposition
         sound: Any = out.add_stream("aac", rate=8000, layout="mono") if audio_seconds else None
         shown = picture_frames(frames, size) if pictures is None else pictures
         for number, item in enumerate(shown):

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,12 +71,9 @@ def mutate_boxes(data: bytes, draw: random.Random) -> bytes:
     return mp4_boxes.put_together(boxes)
 
 
-def levels(boxes: mp4_boxes.Boxes) -> Iterator[mp4_boxes.Boxes]:
-    if boxes:
-        yield boxes
-    for _, body in boxes:
-        if isinstance(body, list):
-            yield from levels(body)
+def levels(boxes: mp4_boxes.Boxes) -> list[mp4_boxes.Boxes]:
+    inner = [level for _, body in boxes if isinstance(body, list) for level in levels(body)]
+    return [boxes, *inner]
 
 
 def attack_with_clip(draw: random.Random, place: Path) -> None:
@@ -87,11 +83,7 @@ def attack_with_clip(draw: random.Random, place: Path) -> None:
     if Path(name).suffix in (".mp4", ".mov") and draw.random() < 0.4:
         data = mutate_boxes(data, draw)
     else:
-        changed = bytearray(data)
-        for _ in range(draw.choice((1, 1, 2, 5))):
-            if changed:
-                mutate_bytes(changed, draw)
-        data = bytes(changed)
+        data = mutate_bytes(data, draw, 1, 1, 2, 5)
     (place / name).write_bytes(data)
     (place / "good.mp4").write_bytes(good_clips()["a.mp4"])
     status = command("compare", name, "good.mp4", "-p", "A fox.", "-q", "--no-cache")
@@ -121,9 +113,7 @@ def bad_reply(draw: random.Random) -> Act:
             for _ in range(draw.choice((1, 1, 5))):
                 change_value(draw.choice(events), draw)
         case 1:
-            raw = bytearray(b"".join(encode_event(event) for event in events))
-            mutate_bytes(raw, draw)
-            return sends(bytes(raw))
+            return sends(mutate_bytes(b"".join(map(encode_event, events)), draw))
         case 2:
             header = draw.choice(("99999999999", "-1", "nan", "", "Wed, 21 Oct 99999999999 07:28:00 GMT"))
             status = draw.choice((200, 204, 301, 400, 401, 404, 413, 429, 500, 503, 599))

@@ -87,40 +87,44 @@ def place_clips(place: Path, *names: str) -> None:
         (place / name).write_bytes(good_clips()[name])
 
 
-def mutate_bytes(data: bytearray, draw: random.Random) -> None:
-    """Change bytes in one way, wherever they belong."""
-    at = draw.randrange(draw.choice((min(len(data), 300), len(data))))
-    piece = data[at : at + draw.choice((1, 4, 8, 100, len(data) // 4))]
-    number = draw.choice((0, 1, 7, 8, 2**16, 2**31 - 1, 2**31, 2**32 - 1))
-    match draw.randrange(7):
-        case 0:
-            for _ in range(draw.choice((1, 10, 100, 1000))):
-                data[draw.randrange(at, len(data))] ^= 1 << draw.randrange(8)
-        case 1:
-            del data[at:]
-        case 2:
-            data[at : at + 4] = number.to_bytes(4, draw.choice(("big", "little")))
-        case way:
-            byte = draw.choice((b"\0", b"\xff", draw.randbytes(1)))
-            others = (b"", piece * 2, byte * len(piece), draw.randbytes(len(piece)))
-            data[at : at + len(piece)] = others[way - 3]
+def mutate_bytes(given: bytes, draw: random.Random, *times: int) -> bytes:
+    """Change bytes as often as one of `times` says, wherever they belong."""
+    data = bytearray(given)
+    for _ in range(draw.choice(times or (1,))):
+        if not data:
+            break
+        at = draw.randrange(draw.choice((min(len(data), 300), len(data))))
+        piece = data[at : at + draw.choice((1, 4, 8, 100, len(data) // 4))]
+        number = draw.choice((0, 1, 7, 8, 2**16, 2**31 - 1, 2**31, 2**32 - 1))
+        match draw.randrange(7):
+            case 0:
+                for _ in range(draw.choice((1, 10, 100, 1000))):
+                    data[draw.randrange(at, len(data))] ^= 1 << draw.randrange(8)
+            case 1:
+                del data[at:]
+            case 2:
+                data[at : at + 4] = number.to_bytes(4, draw.choice(("big", "little")))
+            case way:
+                byte = draw.choice((b"\0", b"\xff", draw.randbytes(1)))
+                others = (b"", piece * 2, byte * len(piece), draw.randbytes(len(piece)))
+                data[at : at + len(piece)] = others[way - 3]
+    return bytes(data)
 
 
-def change_value(value: Any, draw: random.Random) -> None:
-    """Replace, remove or add a value somewhere in plain data."""
-    while True:
-        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
-        if not keys:
-            return
-        key = draw.choice(keys)
-        if isinstance(value[key], dict | list) and draw.random() < 0.7:
-            value = value[key]
-        elif draw.random() < 0.2:
-            del value[key]
-            return
-        else:
-            value[key] = draw.choice(ODD)
-            return
+def change_value(value: Any, draw: random.Random, *times: int) -> None:
+    """Replace or remove values somewhere in plain data, as often as one of `times` says."""
+    for _ in range(draw.choice(times or (1,))):
+        inner = value
+        while keys := list(inner) if isinstance(inner, dict) else list(range(len(inner))):
+            key = draw.choice(keys)
+            if isinstance(inner[key], dict | list) and draw.random() < 0.7:
+                inner = inner[key]
+                continue
+            if draw.random() < 0.2:
+                del inner[key]
+            else:
+                inner[key] = draw.choice(ODD)
+            break
 
 
 # fmt: off
@@ -179,18 +183,15 @@ def attack_with_table(draw: random.Random, place: Path) -> None:
         for _ in range(draw.choice((1, 3)))
     ]
     suffix = draw.choice((".csv", ".tsv", ".jsonl", ".json"))
-    for _ in range(draw.choice((0, 1, 3))):
-        change_value(rows, draw)
+    change_value(rows, draw, 0, 1, 3)
     if suffix in (".jsonl", ".json"):
         text = json.dumps(rows) if suffix == ".json" else "\n".join(json.dumps(row) for row in rows)
     else:
         mark = draw.choice(",;\t")
         lines = [row.values() for row in rows if isinstance(row, dict)]
         text = "\n".join([mark.join(columns), *(mark.join(map(str, line)) for line in lines)])
-    data = bytearray(text.encode("utf-8", "replace"))
-    if data and draw.random() < 0.4:
-        mutate_bytes(data, draw)
-    (place / f"table{suffix}").write_bytes(data)
+    data = text.encode("utf-8", "replace")
+    (place / f"table{suffix}").write_bytes(mutate_bytes(data, draw, 0, 0, 0, 1, 1))
     with patch.dict(os.environ, VRT_LITE_HOME=str(place / "home")):
         command("rank" if ranks else "eval", str(place / f"table{suffix}"), "-q", "--budget", "2", "--rounds", "1")
 
@@ -209,11 +210,7 @@ def good_store() -> bytes:
 
 def attack_with_store(draw: random.Random, place: Path) -> None:
     """Use a damaged store."""
-    data = bytearray(good_store())
-    for _ in range(draw.choice((1, 3))):
-        if data:
-            mutate_bytes(data, draw)
-    (place / "runs.sqlite").write_bytes(data)
+    (place / "runs.sqlite").write_bytes(mutate_bytes(good_store(), draw, 1, 3))
     if draw.random() < 0.2:
         (place / "runs.sqlite-wal").write_bytes(draw.randbytes(draw.choice((0, 32, 5000))))
     for arguments in ("runs", "show foxes", "export foxes -o a.csv", "report foxes -o a.html"):
@@ -223,12 +220,8 @@ def attack_with_store(draw: random.Random, place: Path) -> None:
 def attack_with_report(draw: random.Random, place: Path) -> None:
     """Make a report of a judgement with odd values."""
     told = json.loads(json.dumps(JUDGED.to_json()))
-    for _ in range(draw.choice((1, 2, 5))):
-        change_value(told, draw)
-    data = bytearray(json.dumps(told).encode())
-    if draw.random() < 0.2:
-        mutate_bytes(data, draw)
-    (place / "a.json").write_bytes(data)
+    change_value(told, draw, 1, 2, 5)
+    (place / "a.json").write_bytes(mutate_bytes(json.dumps(told).encode(), draw, 0, 0, 0, 0, 1))
     command("report", "a.json", "-o", "a.html")
     assert {path.name for path in place.iterdir()} <= {"a.json", "a.html"}
 
@@ -268,8 +261,7 @@ def attack_with_checkpoint(draw: random.Random, place: Path) -> None:
     data = path.read_bytes()
     if path.suffix == ".json" and draw.random() < 0.8:
         told = json.loads(data)
-        for _ in range(draw.choice((1, 2))):
-            change_value(told, draw)
+        change_value(told, draw, 1, 2)
         if "weight_map" in told and draw.random() < 0.5 and isinstance(told["weight_map"], dict) and told["weight_map"]:
             name = draw.choice(sorted(told["weight_map"]))
             told["weight_map"][name] = draw.choice(("../x.safetensors", "/etc/passwd", "", "config.json", "a\0b"))
@@ -277,9 +269,7 @@ def attack_with_checkpoint(draw: random.Random, place: Path) -> None:
     elif path.suffix == ".safetensors" and draw.random() < 0.8:
         path.write_bytes(change_header(data, draw))
     else:
-        changed = bytearray(data)
-        mutate_bytes(changed, draw)
-        path.write_bytes(changed)
+        path.write_bytes(mutate_bytes(data, draw))
     command("convert", str(folder), "--out", str(place / "out"), "-q", "--type", draw.choice(("f16", "q8_0")))
     assert {path.name for path in place.iterdir()} <= {"checkpoint", "out"}
 

@@ -21,9 +21,9 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import psutil
@@ -38,39 +38,37 @@ SURROUNDINGS = {
 """Variables with which nothing leaves this machine, and a crash is quick."""
 
 
-def attack_until_closed(pipe: Connection, folder: Path) -> None:
-    """Carry out each case that comes; send what is wrong, and the most memory that was taken so far."""
+def begin(folder: Path) -> None:
+    """Prepare a process for attacks: nothing of the user's is touched, and an engine that prints disturbs nobody."""
     os.environ.update(SURROUNDINGS, HF_HOME=str(folder / "hf"), VRT_LITE_HOME=str(folder / "home"))
     os.environ["PYTHONPATH"] = os.pathsep.join((str(TESTS), str(TESTS.parent)))
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(nothing, descriptor)
+    import campaign_attacks
+
+    campaign_attacks.good_clips()  # to begin is no part of a case
+
+
+def carry_out(case: str, place: Path) -> tuple[str, int]:
+    """Attack in a new folder, outside of which nothing may be written. Returns what is wrong, and `most_bytes`."""
     from campaign_attacks import ATTACKS
 
-    pipe.send("ready")
-    for number in range(10**9):
-        case = pipe.recv()
-        wrong = carry_out(ATTACKS[case.partition(" ")[0]], case, folder / str(number))
-        pipe.send((wrong, most_bytes()))
-
-
-def carry_out(attack: Callable[[random.Random, Path], None], seed: str, place: Path) -> str:
-    """Attack in a new folder; returns what is wrong. Nothing may be written outside of `place`/work."""
-    (place / "work").mkdir(parents=True)
-    (place / "temporary").mkdir()
+    wrong = ""
+    for name in ("work", "temporary"):
+        (place / name).mkdir(parents=True)
     os.environ["TMPDIR"] = tempfile.tempdir = str(place / "temporary")
     os.chdir(place / "work")
     try:
-        attack(random.Random(seed), place / "work")
+        ATTACKS[case.partition(" ")[0]](random.Random(case), place / "work")
     except AssertionError as error:
-        return str(error) or traceback.format_exc(limit=-2)
+        wrong = str(error) or traceback.format_exc(limit=-2)
     except BaseException:
-        return traceback.format_exc(limit=-6)
-    finally:
-        os.chdir(place.parent)
-        strange = sorted(path.name for path in place.iterdir() if path.name not in ("work", "temporary"))
-        shutil.rmtree(place)
-    return f"written outside of its folder: {strange}" if strange else ""
+        wrong = traceback.format_exc(limit=-6)
+    os.chdir(place.parent)
+    strange = sorted({path.name for path in place.iterdir()} - {"work", "temporary"})
+    shutil.rmtree(place)
+    return wrong or (f"written outside of its folder: {strange}" if strange else ""), most_bytes()
 
 
 def most_bytes() -> int:
@@ -93,45 +91,37 @@ class Worker:
     """A child process that carries out attacks, and is started again when one ends it."""
 
     def __init__(self) -> None:
-        self._process: multiprocessing.process.BaseProcess | None = None
+        self._pool: ProcessPoolExecutor | None = None
 
     def attack(self, case: str) -> str:
         """Carry out a case; returns what is wrong, or ""."""
-        process = self._process or self._start()
-        self._pipe.send(case)
-        began = time.monotonic()
-        while not self._pipe.poll(0.2):
-            # More time where other programs share the processors.
-            if time.monotonic() - began > SECONDS * max(1.0, psutil.getloadavg()[0] / (os.cpu_count() or 1)):
-                self.close()
-                return f"at work for more than {SECONDS:.0f} s"
+        if not self._pool:
+            self._folder = tempfile.TemporaryDirectory(prefix="campaign")
+            context, folder = multiprocessing.get_context("spawn"), Path(self._folder.name)
+            self._pool = ProcessPoolExecutor(1, context, initializer=begin, initargs=(folder,))
+            self._pool.submit(most_bytes).result()  # it has begun
+        # More time where other programs share the processors.
+        seconds = SECONDS * max(1.0, psutil.getloadavg()[0] / (os.cpu_count() or 1))
+        place = Path(self._folder.name) / str(time.monotonic_ns())
         try:
-            wrong, taken = self._pipe.recv()
-        except EOFError:
-            process.join()
+            wrong, taken = self._pool.submit(carry_out, case, place).result(seconds)
+        except TimeoutError:
             self.close()
-            return f"ended with status {process.exitcode}"
+            return f"at work for more than {seconds:.0f} s"
+        except BrokenProcessPool:
+            self.close()
+            return "the process ended"
         if taken > MOST_BYTES // 3:
             self.close()  # a process keeps some memory of each case: the next begins with little again
         return wrong or (f"took {taken / 1e9:.2f} GB" if taken > MOST_BYTES else "")
 
-    def _start(self) -> multiprocessing.process.BaseProcess:
-        self._folder = tempfile.TemporaryDirectory(prefix="campaign")
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=attack_until_closed, args=(theirs, Path(self._folder.name)), daemon=True)
-        self._process.start()
-        theirs.close()
-        self._pipe.recv()  # it is ready; to begin is no part of a case
-        return self._process
-
     def close(self) -> None:
         """End the process."""
-        if self._process:
-            self._process.kill()
-            self._process.join()
-            self._process = None
-            self._pipe.close()
+        if self._pool:
+            for process in list((self._pool._processes or {}).values()):
+                process.kill()
+            self._pool.shutdown()
+            self._pool = None
             self._folder.cleanup()
 
 
