@@ -216,11 +216,11 @@ def test_flipped_bits_never_crash(folder: Path) -> None:
 
 def test_damage_is_counted_then_refused(folder: Path) -> None:
     path = write_clip(folder / "damage.mp4", faststart=True, gop=48)
-    at, size = clips.top_level_boxes(path)["mdat"]
-    with open_clip(flip_bits(path, flips=12, seed=3, first_byte=at + 2000, last_byte=at + size)) as clip:
+    at = path.read_bytes().index(b"mdat") + 4  # up to the end
+    with open_clip(flip_bits(path, flips=12, seed=3, first_byte=at + 2000)) as clip:
         clip.frames(range(48), size=SMALL)
         assert any("decoded frames are damaged" in line for line in clip.warnings)
-    worse = flip_bits(path, flips=3000, seed=3, first_byte=at + 8, last_byte=at + size)
+    worse = flip_bits(path, flips=3000, seed=3, first_byte=at)
     with pytest.raises(VideoError, match=r"damaged|decod"), open_clip(worse) as clip:
         clip.frames(range(48), size=SMALL)
 

@@ -23,8 +23,8 @@ def blur(pictures: Pictures) -> Pictures:
     return np.concatenate([pictures[:20], blurred[20:30], pictures[30:]])
 
 
-def flash(pictures: Pictures) -> Pictures:
-    return pictures + 60 * (np.arange(FRAMES) == 25)[:, None, None].astype(np.float32)
+def flash(pictures: Pictures, lights: dict[int, float]) -> Pictures:
+    return pictures + np.array([lights.get(frame, 0) for frame in range(FRAMES)], np.float32)[:, None, None]
 
 
 def find(pictures: Pictures) -> tuple[float, ...]:
@@ -33,7 +33,9 @@ def find(pictures: Pictures) -> tuple[float, ...]:
     return finding.worst()
 
 
-@pytest.mark.parametrize("spoiled", [panned()[np.r_[0:20, [19] * 10, 30:FRAMES]], blur(panned()), flash(panned())])
+@pytest.mark.parametrize(
+    "spoiled", [panned()[np.r_[0:20, [19] * 10, 30:FRAMES]], blur(panned()), flash(panned(), {25: 60})]
+)
 def test_a_short_fault_is_a_moment(spoiled: Pictures) -> None:
     moments = find(spoiled)
     assert 1 <= len(moments) <= MOST_MOMENTS
@@ -47,10 +49,7 @@ def test_an_even_clip_has_none() -> None:
 
 
 def test_moments_are_apart_and_the_worst_is_first() -> None:
-    pictures = panned()
-    for frame, light in ((5, 30), (20, 90), (22, 80), (40, 40), (50, 20)):
-        pictures[frame] += light
-    moments = find(pictures)
+    moments = find(flash(panned(), {5: 30, 20: 90, 22: 80, 40: 40, 50: 20}))
     assert len(moments) == MOST_MOMENTS
     assert abs(moments[0] - 20 / 59) < 0.02
     assert min(abs(a - b) for a in moments for b in moments if a != b) >= 1 / 8

@@ -29,10 +29,7 @@ PLAIN = AnswerForm(choice={"OA": Template(r"Video {choice} is better", tie="Both
 THINK = AnswerForm(choice={"OA": Template(r"<answer>\s*Video {choice}")})
 FLEX = AnswerForm(choice={"OA": Template(r'"winner":\s*"Video {choice}')})
 SHARES = AnswerForm(
-    choice={
-        "TA": Template(r"Alignment Score:\s*Video 1:\s*{one}"),
-        "OA": Template(r"Style Score:\s*Video 1:\s*{one}"),
-    }
+    choice={"TA": Template(r"Alignment Score:\s*Video 1:\s*{one}"), "OA": Template(r"Style Score:\s*Video 1:\s*{one}")}
 )
 POINT = AnswerForm(
     form="clip",
@@ -52,11 +49,9 @@ PAIRS: list[tuple[AnswerForm, str, int | None]] = [
     (PLAIN, "Video 1 is better", 1),
     (PLAIN, "Video 2 is better", 2),
     (PLAIN, "Video 2 is better than Video 1.", 2),
-    (PLAIN, "Video 1 is better than Video 2 in both factors.", 1),
     (PLAIN, "**Video 1 is better**", 1),
     (PLAIN, "Overall, Video 2 is better because its fox runs.", 2),
     (PLAIN, "Both videos are equally good.", 0),
-    (PLAIN, "Both  videos are equally good.", 0),
     (PLAIN, "Video  1  is\nbetter", 1),
     (PLAIN, "", None),
     (PLAIN, "Video 12 is better", None),
@@ -68,22 +63,18 @@ PAIRS: list[tuple[AnswerForm, str, int | None]] = [
     (THINK, "<think>Video 1 (8/10)</think><answer>Video 1 is better</answer>", 1),
     (THINK, "<think>…</think><answer>\nVideo 2 is better\n</answer>", 2),
     (THINK, "<think>I could say <answer>Video 1 is better</answer></think><answer>Video 2 is better</answer>", 2),
-    (THINK, "<answer>Video 2 is better</answer>", 2),
     (THINK, "<think>no end <answer>Video 1 is better</answer>", 1),
     (THINK, "<think>…</think><answer>Video 2 is bet", 2),
     (THINK, "<think>…</think><ANSWER>video 2 is better</ANSWER>", 2),
-    (THINK, "<think>…</think><answer>Video 1/2 is better</answer>", None),
     (THINK, "<think>…</think><answer>Both videos are equally good</answer>", None),
     (THINK, "<think>…</think>Video 1 is better", None),
     (THINK, "<think>…</think><answer>Video 1 is better</answer><answer>Video 2 is better</answer>", None),
     (THINK, "<think>…</think><answer>Video 1 is better</answer> <answer>Video 1 is better</answer>", 1),
     # UnifiedReward-Flex: JSON with a winner.
-    (FLEX, _CATEGORIES + ', "winner": "Video 2"}', 2),
     (FLEX, "```json\n" + _CATEGORIES + ', "winner": "Video 1"}\n```', 1),
     (FLEX, _CATEGORIES + ',\n  "winner" : "Video 2"}', None),
     (FLEX, _CATEGORIES + ', "winner": "Video 1 (better composition)"}', 1),
     (FLEX, _CATEGORIES + ', "winner": "Video 2 > Video 1"}', 2),
-    (FLEX, _CATEGORIES + ', "winner": "video 1"}', 1),
     (FLEX, _CATEGORIES + ', "winner": "Video 1/2"}', None),
     (FLEX, _CATEGORIES, None),
     (FLEX, _CATEGORIES.replace("A fox", r"\"winner\": \"Video 1\"") + ', "winner": "Video 2"}', 2),
@@ -164,15 +155,14 @@ HEADS = AnswerForm(
 
 def test_heads_are_normalised_and_compared_by_their_loss() -> None:
     one, two = normalise({"VQ": 5.0, "TA": 1.0}, HEADS), normalise({"VQ": 2.0, "TA": 1.5}, HEADS)
-    assert not isinstance(one, Malformed)
-    assert not isinstance(two, Malformed)
+    assert not isinstance(one, Malformed) and not isinstance(two, Malformed)
     assert [score.value for score in one.values()] == [1.0, 0.0, 1.0]
     verdict = compare_scores(one, two)
     # sigmoid(3 - ln 5), sigmoid(-3 - ln 5): the raw scores differ by 3.
     assert verdict.preferences["VQ"].odds == pytest.approx((0.19045, 0.80071, 0.00984), abs=2e-3)
-    assert verdict.overall.odds is None, "the sum has no scale"
-    assert verdict.overall.winner == 1
-    assert compare_scores(two, one) == verdict.mirrored(), "exchanged to the last bit"
+    assert (verdict.overall.winner, verdict.overall.odds) == (1, None)  # the sum has no scale
+    for raw in ({"VQ": float("nan"), "TA": 1.0}, {"VQ": float("inf"), "TA": 1.0}, {"TA": 1.0}):
+        assert isinstance(normalise(raw, HEADS), Malformed)
 
 
 @pytest.mark.parametrize("values", [(-7.25, 2.7), (1 / 3, -0.1), (0.0, 0.0), (1e6, 0.1)])
@@ -180,13 +170,7 @@ def test_exchanged_clips_exchange_the_verdict(values: tuple[float, float]) -> No
     one, two = ({"OA": ClipScore(value, 1.3, 0.7)} for value in values)
     verdict = compare_scores(one, two)
     assert compare_scores(two, one) == verdict.mirrored()
-    assert verdict.overall.odds
-    assert sum(verdict.overall.odds) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("raw", [{"VQ": float("nan"), "TA": 1.0}, {"VQ": float("inf"), "TA": 1.0}, {"TA": 1.0}])
-def test_a_head_without_a_number_is_no_score(raw: dict[str, float]) -> None:
-    assert isinstance(normalise(raw, HEADS), Malformed)
+    assert verdict.overall.odds and sum(verdict.overall.odds) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("form", [PLAIN, THINK, FLEX, SHARES, POINT])
@@ -245,12 +229,8 @@ def test_a_profile_says_what_is_shown_and_answered() -> None:
 )
 def test_as_many_frames_are_shown_as_by_qwen_vl_utils(frames: int, fps: int, nearest: int, down: int) -> None:
     """The counts are those of its `smart_nframes` at 2 frames a second: of version 0.0.8, and of 0.0.14."""
-    counted = [
-        parse_profile(
-            f'[answer]\nfps = 2.0\nframes = 96\nrounding = "{rounding}"\n[answer.choice.OA]\ntext = "Video {{choice}}"',
-            "test",
-        ).count_first(seconds, frames)
-        for rounding in ("nearest", "down")
-        for seconds in (frames / fps, frames / fps - 0.002)  # as Matroska rounds the times
-    ]
-    assert counted == [nearest, nearest, down, down]
+    for rounding, shown in (("nearest", nearest), ("down", down)):
+        text = f'[answer]\nfps = 2.0\nframes = 96\nrounding = "{rounding}"\n[answer.choice.OA]\ntext = "{{choice}}"'
+        profile = parse_profile(text, "test")
+        for seconds in (frames / fps, frames / fps - 0.002):  # as Matroska rounds the times
+            assert profile.count_first(seconds, frames) == shown

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from itertools import groupby, pairwise
 from operator import itemgetter
 
@@ -7,18 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vrt_lite.protocol.messages import KEYS
+from vrt_lite.protocol.messages import KEYS, FrameRef
 from vrt_lite.protocol.tags import (
     AFTERWORD,
     FORMAT,
     Answer,
     FrameCall,
+    Granted,
     Malformed,
-    Marks,
     PartReader,
+    Refused,
     concluded,
     find_end,
     parse,
+    read_call,
 )
 
 FINAL = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
@@ -28,65 +31,48 @@ BARE = "<answer> TA = 1, VQ = 1, MQ = 0, OA = 1, CF = 2 </ answer>"
 CALL = '<tool_call>\n{"name": "select_frames", "arguments": {"target_frames": [1, 2]}}</tool_call>'
 
 
-def choices(marks: Marks | None) -> list[int]:
-    assert marks is not None
-    return [marks.choices[key] for key in KEYS]
-
-
 def test_final_answer_with_notes() -> None:
     text = f"<snapshot>two foxes</snapshot>\n<think>1 is sharper</think>\n{FINAL}"
     parsed = parse(text)
     assert isinstance(parsed, Answer)
-    assert choices(parsed.marks) == [1, 2, 0, 1]
     assert (parsed.notes.snapshot, parsed.notes.thought) == ("two foxes", "1 is sharper")
     assert [text[parsed.marks.offsets[key]] for key in KEYS] == ["1", "2", "0", "1"]
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "kind", "choices", "confidence"),
     [
-        "<Final Answer>OA = 1 , MQ = 0, VQ = 2, TA = 1</ final answer>",
-        "<FINAL ANSWER>\nTA=1\nVQ=2\nMQ=0\nOA=1\n</FINAL ANSWER>",
-        "< final answer >ta=1;vq=2;mq=0;oa=1.< / final answer >",
-        "<Answer>TA = 1, VQ = 2, MQ = 0, OA = 1</ answer>",
-        "<final answer>TA=1, VQ=2, MQ=0, OA=1</ answer>",
-        "<final answer>TA=1, VQ=2, MQ=0, OA=1, CF=5</final answer>",
-        FINAL + "\n" + FINAL,
-        f"<think>never closed {FINAL}",
-        BARE + FINAL,
-        FINAL + BARE,
+        # Variants of the paper's samples.
+        ("<Final Answer>OA = 1 , MQ = 0, VQ = 2, TA = 1</ final answer>", Answer, [1, 2, 0, 1], None),
+        ("<FINAL ANSWER>\nTA=1\nVQ=2\nMQ=0\nOA=1\n</FINAL ANSWER>", Answer, [1, 2, 0, 1], None),
+        ("< final answer >ta=1;vq=2;mq=0;oa=1.< / final answer >", Answer, [1, 2, 0, 1], None),
+        ("<final answer>TA=1, VQ=2, MQ=0, OA=1, CF=5</ answer>", Answer, [1, 2, 0, 1], 5),
+        (FINAL + "\n" + FINAL, Answer, [1, 2, 0, 1], None),
+        (f"<think>never closed {FINAL}", Answer, [1, 2, 0, 1], None),
+        (BARE + FINAL, Answer, [1, 2, 0, 1], None),
+        (FINAL + BARE, Answer, [1, 2, 0, 1], None),
+        # Its Figure 2 ends with a bare answer, confidence and all.
+        (f"<think>t</think>{BARE}", Answer, [1, 1, 0, 1], 2),
+        (RECOMMEND + BARE, Answer, [1, 1, 0, 1], 2),
+        # A call is run whatever was said before.
+        (f"<snapshot>s</snapshot><think>t</think>{RECOMMEND}{CALL}", FrameCall, [0, 1, 0, 1], 2),
+        (BARE + CALL, FrameCall, [1, 1, 0, 1], 2),
+        (f"{FINAL} I want to be sure: let me look again.\n{CALL}", FrameCall, [1, 2, 0, 1], None),
+        (f"{FINAL}<think>Look again.</think>{CALL}", FrameCall, [1, 2, 0, 1], None),
+        # The format is read as it is written.
+        ("<think>" + FORMAT[3], FrameCall, [0, 0, 0, 0], 1),
+        ("<think>" + FORMAT[4], Answer, [0, 0, 0, 0], None),
     ],
 )
-def test_variants_of_the_papers_samples(text: str) -> None:
+def test_what_can_be_used(
+    text: str, kind: type[Answer | FrameCall], choices: list[int], confidence: int | None
+) -> None:
     parsed = parse(text)
-    assert isinstance(parsed, Answer)
-    assert choices(parsed.marks) == [1, 2, 0, 1]
-
-
-@pytest.mark.parametrize("before", ["<think>t</think>", RECOMMEND])
-def test_a_bare_answer_is_final_where_no_call_follows(before: str) -> None:
-    """The paper's Figure 2 ends with one, confidence and all."""
-    parsed = parse(before + BARE)
-    assert isinstance(parsed, Answer)
-    assert (choices(parsed.marks), parsed.marks.confidence) == ([1, 1, 0, 1], 2)
-
-
-@pytest.mark.parametrize(
-    ("text", "recommended"),
-    [
-        (f"<snapshot>s</snapshot><think>t</think>{RECOMMEND}{CALL}", [0, 1, 0, 1]),
-        (BARE + CALL, [1, 1, 0, 1]),
-        (FINAL + CALL, [1, 2, 0, 1]),
-        (f"{FINAL} I want to be sure: let me look again.\n{CALL}", [1, 2, 0, 1]),
-        (f"{FINAL}<think>Look again.</think>{CALL}", [1, 2, 0, 1]),
-    ],
-)
-def test_a_call_is_run_whatever_was_said_before(text: str, recommended: list[int]) -> None:
-    parsed = parse(text)
-    assert isinstance(parsed, FrameCall)
-    assert '"select_frames"' in parsed.payload
-    assert choices(parsed.recommendation) == recommended
-    assert parsed.recommendation and parsed.recommendation.confidence == (None if FINAL in text else 2)
+    assert isinstance(parsed, kind)
+    marks = parsed.marks if isinstance(parsed, Answer) else parsed.recommendation
+    assert marks and [marks.choices[key] for key in KEYS] == choices
+    assert marks.confidence == confidence
+    assert isinstance(parsed, Answer) or '"select_frames"' in parsed.payload
 
 
 @pytest.mark.parametrize(
@@ -147,22 +133,18 @@ LONG = "x" * AFTERWORD
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
-        (FINAL, None),
         (FINAL + LONG[1:], None),
         (FINAL + LONG, FINAL),
         (f"<think>Done.</think>{FINAL} That was all.{LONG}{CALL}", f"<think>Done.</think>{FINAL}"),
         (f"{FINAL} That was all.{CALL}{LONG}", None),
         (f"{FINAL}<think>Sure?</think>{FINAL}{LONG}", f"{FINAL}<think>Sure?</think>{FINAL}"),
-        (f"{FINAL}<think>Sure?{LONG}", None),
         (f"{FINAL}{LONG}{OTHER}", FINAL),
         (f"{FINAL}{OTHER}{LONG}", None),
         (f"{CALL}{FINAL}{LONG}", None),
         (f"<think>I might say {FINAL}{LONG}", None),
         (f"<think>I might say {FINAL}{LONG}</think>{OTHER}{LONG}", f"<think>I might say {FINAL}{LONG}</think>{OTHER}"),
-        (f"<final answer>TA=1, VQ=1, MQ=0</final answer>{LONG}", None),
         (RECOMMEND + LONG, None),
         (f"<answer>TA=1, VQ=1, MQ=0, OA=1, CF=2</answer>{LONG}", None),
-        (LONG, None),
         ("", None),
     ],
 )
@@ -186,13 +168,6 @@ def test_where_a_reply_is_over_does_not_change_as_it_grows(text: str, data: st.D
         assert parse(text) == parse(text[:cut])
 
 
-def test_the_format_is_read_as_it_is_written() -> None:
-    assert "".join(FORMAT).count("<snapshot>") == 1
-    called, answered = (parse(f"<think>{text}") for text in FORMAT[3:])
-    assert isinstance(called, FrameCall) and called.recommendation
-    assert isinstance(answered, Answer)
-
-
 WORDS = ("<think>", "</ think>", "<Final Answer>", "</answer>", "<tool_call>", "a < b", "x\n")
 
 
@@ -207,3 +182,45 @@ def test_parts_are_the_same_wherever_the_writing_is_cut(written: list[str], data
     assert joined == [(kind, "".join(part for _, part in of)) for kind, of in groupby(whole, key=itemgetter(0))]
     plain = "".join(word for word in written if not word.startswith("<"))
     assert plain.startswith("".join(part for _, part in found)), "what may be a tag waits"
+
+
+def call(targets: object, name: object = "select_frames") -> str:
+    return json.dumps({"name": name, "arguments": {"target_frames": targets}})
+
+
+def test_frames_are_granted_in_the_order_asked_and_as_often() -> None:
+    granted = read_call(call([50, 1, 96, 50]), workspace=48, limit=8)
+    assert granted == Granted((FrameRef(1, 1), FrameRef(0, 0), FrameRef(1, 47), FrameRef(1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("9" * 10_000, "not valid JSON"),
+        ("[1, 2]", "not a JSON object"),
+        (call([1], name="delete_files"), "does not name the one tool"),
+        ('{"name": "select_frames", "arguments": [1]}', "no list of integers"),
+        (call("1, 2"), "no list of integers"),
+        (call([]), "no list of integers"),
+        (call([0]), "outside 1 to 96"),
+        (call([97]), "outside 1 to 96"),
+        (call([10**30]), "outside 1 to 96"),
+        (call([1.0]), "not an integer"),
+        (call([float("nan")]), "not an integer"),
+        (call([True]), "not an integer"),
+        (call(["1"]), "not an integer"),
+        (call(list(range(1, 10))), "asks for 9 frames; at most 8"),
+        (call([1] * 1_000_000), "asks for 1000000 frames"),
+    ],
+)
+def test_refusals(payload: str, reason: str) -> None:
+    refused = read_call(payload, workspace=48, limit=8)
+    assert isinstance(refused, Refused)
+    assert reason in refused.reason
+
+
+@given(st.text() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
+def test_read_is_total(payload: str) -> None:
+    assert isinstance(read_call(payload, workspace=48, limit=8), Granted | Refused)
