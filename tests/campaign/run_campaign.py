@@ -11,6 +11,7 @@ python tests/campaign/run_campaign.py --case "clip 7.123"
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import random
@@ -60,7 +61,7 @@ def carry_out(case: str, place: Path) -> tuple[str, int]:
     os.environ["TMPDIR"] = tempfile.tempdir = str(place / "temporary")
     os.chdir(place / "work")
     try:
-        ATTACKS[case.partition(" ")[0]](random.Random(case), place / "work")
+        ATTACKS[case.partition(" ")[0]][1](random.Random(case), place / "work")
     except AssertionError as error:
         wrong = str(error) or traceback.format_exc(limit=-2)
     except BaseException:
@@ -125,15 +126,15 @@ class Worker:
             self._folder.cleanup()
 
 
-def list_cases(weights: dict[str, int], seed: int) -> Iterator[str]:
-    """Yield the cases of a seed without end: each kind once, and then as often as its weight says."""
-    draw = random.Random(seed)
-    kinds = list(weights)
-    number = 0
-    while True:
-        kind = kinds[number] if number < len(kinds) else draw.choices(kinds, list(weights.values()))[0]
+def list_cases(seed: int) -> Iterator[str]:
+    """Yield the cases of a seed without end: each kind once, and then as often as it is to come."""
+    from campaign_attacks import ATTACKS
+
+    draw, kinds = random.Random(seed), list(ATTACKS)
+    weights = [often for often, _ in ATTACKS.values()]
+    for number in itertools.count():
+        kind = kinds[number] if number < len(kinds) else draw.choices(kinds, weights)[0]
         yield f"{kind} {seed}.{number}"
-        number += 1
 
 
 def run_cases(cases: Iterator[str], *, until: float, workers: int) -> tuple[Counter[str], list[str]]:
@@ -174,15 +175,13 @@ def main() -> int:
     parser.add_argument("--case", help="one case of an earlier campaign, KIND SEED.NUMBER")
     options = parser.parse_args()
     sys.path[:0] = [str(TESTS), str(TESTS.parent)]
-    from campaign_attacks import WEIGHTS
-
-    cases = iter([options.case]) if options.case else list_cases(WEIGHTS, options.seed)
+    cases = iter([options.case]) if options.case else list_cases(options.seed)
     began = time.monotonic()
     print(f"Seed {options.seed}, {options.minutes:g} minutes, {options.workers} processes", flush=True)
     counts, failed = run_cases(cases, until=began + 60 * options.minutes, workers=options.workers)
     processor = psutil.Process().cpu_times()
     minutes = (processor.children_user + processor.children_system) / 60
-    kinds = ", ".join(f"{kind} {counts[kind]}" for kind in WEIGHTS if counts[kind])
+    kinds = ", ".join(f"{kind} {counts[kind]}" for kind in sorted(counts))
     spent = f"{time.monotonic() - began:.0f} s, {minutes:.1f} minutes of processor time"
     print(f"{counts.total()} cases in {spent} ({kinds}): {len(failed)} failed")
     for case in failed:
