@@ -78,7 +78,7 @@ def test_what_can_be_used(
 @pytest.mark.parametrize(
     ("text", "reason", "recommends"),
     [
-        ("", "is empty", False),
+        ("   \n", "is empty", False),
         ("Video 1 is better.", "neither a final answer nor a tool call", False),
         (RECOMMEND, "neither calls the tool", True),
         (CALL + FINAL, "a final answer after a tool call", True),
