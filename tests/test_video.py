@@ -7,7 +7,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -135,12 +134,6 @@ def test_resize_is_one_bicubic_of_the_stored_pixels(folder: Path) -> None:
         shown = clip.frames([2], size=(100, 60))[2]
     expected = Image.fromarray(picture(2)).resize((100, 60), Image.Resampling.BICUBIC)
     assert np.array_equal(shown, np.asarray(expected))
-
-
-def test_two_clips_in_two_threads(plain: Path, folder: Path) -> None:
-    paths = [plain, write_clip(folder / "other.mkv", codec="mpeg4")] * 2
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(numbers, paths)) == [list(range(48))] * 4
 
 
 def test_frames_kept_in_passing_are_those_that_frames_gives(plain: Path) -> None:

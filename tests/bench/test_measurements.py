@@ -16,9 +16,6 @@ from bench.__main__ import cli
 from bench.measurements import Figure, Report
 from bench.random_checkpoint import SHAPES
 from bench.random_pair import write_pair
-from bench.side import profile_for
-from vrt_lite.protocol import tags
-from vrt_lite.protocol.messages import shown_first
 
 SMALL = ("--max-pixels", "12544", "--threads", "1")
 
@@ -36,23 +33,6 @@ def measure(tmp_path: Path, *arguments: str | Path) -> tuple[dict[str, Any], str
     done = CliRunner().invoke(cli, [*map(str, arguments), "--json", str(file)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return json.loads(file.read_text(encoding="utf-8")), done.output
-
-
-@pytest.mark.parametrize("number", [0, 7])
-def test_every_text_that_is_written_is_what_its_round_needs(number: int) -> None:
-    profile = profile_for(200_704)
-    *calls, final = [tags.parse(text) for text in reply_texts.script(3, number=number)]
-    assert isinstance(final, tags.Answer)
-    assert "Video 1" in final.notes.snapshot or number
-    shown = {frame for clip in (0, 1) for frame in shown_first(profile.workspace, profile.first_frames, clip)}
-    for call in calls:
-        assert isinstance(call, tags.FrameCall)
-        assert call.recommendation
-        granted = tags.read_call(call.payload, workspace=profile.workspace, limit=profile.frames_per_call)
-        assert isinstance(granted, tags.Granted)
-        assert len(granted.frames) == profile.frames_per_call
-        assert not shown & set(granted.frames), "a frame that was seen already costs nothing"
-        shown |= set(granted.frames)
 
 
 def test_a_later_judgement_says_its_notes_in_other_words_order() -> None:

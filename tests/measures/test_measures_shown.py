@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,19 +35,7 @@ def test_lines_have_both_values_and_the_better_video() -> None:
         "measured alike: frozen",
     ]
     assert not [line for line in verdict_lines(judgement([sure()])) if line.startswith("measured")]
-
-
-@pytest.mark.parametrize("width", [40, 120])
-def test_the_panel_has_a_row_for_each_measure_that_differs(width: int) -> None:
-    rows = panel(SHOWN, width).splitlines()
-    assert all(cell_len(row) <= width for row in rows)
-    words = [row.strip("│ ").split() for row in rows]
-    assert ["Measured", "alike:", "frozen"] in words
-    for name in VALUES.keys() - {"frozen"}:
-        assert [row for row in words if row and row[0] == name], name
-    assert any(re.match(r"│ sharpness.* 0\.61 +0\.20 +video 1", row) for row in rows)
-    assert panel(SHOWN, width, encoding="ascii").isascii()
-    assert "Measured" not in panel(judgement([sure()]), width)
+    assert all(cell_len(row) <= 40 for row in panel(SHOWN, 40).splitlines())
 
 
 def test_the_report_has_a_table_of_them_and_what_the_judge_reads(tmp_path: Path) -> None:
