@@ -102,7 +102,8 @@ def test_a_published_reply_about_a_pair_and_its_mirror(form: AnswerForm, reply: 
 
 
 def test_a_reply_is_over_behind_its_answer_wherever_it_is_cut() -> None:
-    whole = "<think>x <answer>Video 1 is</answer></think> <answer>Video 2 is better</answer>" + " and on" * 60
+    more = " and on" * 60
+    whole = f"<think><answer>Video 1 is</answer>{more}</think> <answer>Video 2 is better</answer>{more}"
     end = find_pair_end(whole, THINK)
     assert end == whole.rindex("2 is") + AFTERWORD
     ends = [find_pair_end(whole[:length], THINK) for length in range(len(whole))]
