@@ -118,13 +118,9 @@ CLAIMS: dict[str, tuple[Callable[[Boxes], None], str, int]] = {
     "pieces: many runs": (claim_by_many_runs, UNKNOWN, 160),
 }
 MEASURE = """
-import sys
+import resource, sys
 from vrt_lite.video import VideoError, open_clip
 def most_megabytes():
-    if sys.platform == "win32":
-        import psutil
-        return psutil.Process().memory_info().peak_wset >> 20
-    import resource
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (10 if sys.platform == "linux" else 20)
 before = most_megabytes()
 for path in sys.argv[1:]:

@@ -319,20 +319,18 @@ def change_header(data: bytes, draw: random.Random) -> bytes:
 def mutate_boxes(data: bytes, draw: random.Random) -> bytes:
     """Change the boxes of an MP4 in one way."""
     boxes = mp4_boxes.take_apart(data)
-    where, at = draw.choice([(level, i) for level in levels(boxes) for i in range(len(level))])
-    kind, body = where[at]
+    level = draw.choice([each for each in levels(boxes) if each])
+    at = draw.randrange(len(level))
+    kind, body = level[at]
+    numbers = [draw.choice((0, 1, 2, 100, 2**31, 2**32 - 1)) for _ in range(draw.randrange(8))]
     match draw.randrange(5):
         case 0:
-            del where[at]
+            draw.shuffle(level)
         case 1:
-            where.insert(at, (kind, body))
-        case 2:
-            where[at] = (draw.choice((b"free", b"moov", b"trak", b"stsz", draw.randbytes(4))), body)
-        case 3:
-            draw.shuffle(where)
-        case _:
-            numbers = [draw.choice((0, 1, 2, 100, 2**31, 2**32 - 1)) for _ in range(draw.randrange(8))]
-            mp4_boxes.put(where, kind, *numbers)
+            mp4_boxes.put(level, kind, *numbers)
+        case way:
+            other = draw.choice((b"free", b"moov", b"trak", b"stsz", draw.randbytes(4)))
+            level[at : at + 1] = ([], [(kind, body)] * 2, [(other, body)])[way - 2]
     return mp4_boxes.put_together(boxes)
 
 
@@ -400,19 +398,15 @@ def mutate_text(text: str, draw: random.Random) -> str:
     parts = text.split("<")
     for _ in range(draw.choice((1, 3, 10))):
         at = draw.randrange(len(parts))
-        match draw.randrange(5):
-            case 0:
-                del parts[at:]
-            case 1:
-                parts[at:at] = parts[at : at + 3] * draw.choice((1, 50))
-            case 2:
-                draw.shuffle(parts)
-            case 3:
-                call = {"name": "select_frames", "arguments": {"target_frames": draw.choice(ODD[:12])}}
-                parts.insert(at, f"tool_call>{json.dumps(call)}")
-            case _:
-                parts[at] = parts[at][: draw.randrange(len(parts[at]) + 1)] + str(draw.choice(ODD[:15]))
-        parts = [part[:LONGEST_TEXT] for part in parts[:1000]] or [""]
+        part = parts[at]
+        if draw.random() < 0.2:
+            draw.shuffle(parts)
+        call = {"name": "select_frames", "arguments": {"target_frames": draw.choice(ODD[:12])}}
+        odd = part[: draw.randrange(len(part) + 1)] + str(draw.choice(ODD[:15]))
+        ends = parts[:at]
+        repeats = [*ends, *parts[at : at + 3] * draw.choice((1, 50)), *parts[at:]]
+        others = (ends, repeats, [*ends, f"tool_call>{json.dumps(call)}", *parts[at:]], [*ends, odd, *parts[at + 1 :]])
+        parts = [part[:LONGEST_TEXT] for part in draw.choice(others)[:1000]] or [""]
     return "<".join(parts)[:LONGEST_TEXT].encode("utf-8", "replace").decode()
 
 
