@@ -223,7 +223,8 @@ def test_plain_view_is_plain_and_short_and_tells_the_reasoning_if_asked() -> Non
 
 
 @pytest.mark.parametrize("width", [40, 120])
-def test_reasoning_stays_in_order_under_headings(width: int) -> None:
+def test_reasoning_stays_in_order_under_headings(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vrt_lite.show.screen._REFRESHES_PER_SECOND", 0.01)  # on a busy machine it would show drafts
     thought = " ".join(f"word{i}" for i in range(200))
     out = live(f"<snapshot>Both sharp.</snapshot>\n< Think >{thought}</ think >\n{call(9)}", console(width))
     kept = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out)

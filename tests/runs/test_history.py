@@ -186,18 +186,22 @@ def test_pairs_of_clips_that_were_judged_by_themselves_have_ids_of_their_own(sto
     assert left.second != gone.second
 
 
-def test_two_at_once_and_one_that_is_killed_leave_one_judgement(made: Clips, own_home: Path) -> None:
-    command = [sys.executable, "-m", "vrt_lite", "compare", *map(str, made)]
-    killed, *both = (
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)
+def test_two_at_once_and_one_that_is_killed_leave_one_judgement(
+    made: Clips, own_home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    compare = ["compare", *map(str, made)]
+    command = [sys.executable, "-m", "vrt_lite", *compare]
+    killed, other = (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
     )
     assert killed.stderr
     killed.stderr.readline()
     killed.kill()
     killed.communicate()
-    said = [process.communicate()[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    assert said[0].splitlines()[0] == said[1].splitlines()[0]
+    assert run(compare) == 0
+    said, _ = other.communicate()
+    assert other.returncode == 0
+    assert said.splitlines()[0] == capfd.readouterr().out.splitlines()[0]
     with Store(own_home / "runs.sqlite") as store:
         [(_, pair, _)] = list_history(store)
         assert isinstance(pair, JudgedPair)

@@ -217,6 +217,7 @@ def test_runs_share_judgements_until_they_are_removed_and_room_is_given_back(run
     noise = replace(JUDGED, prompt=" ".join(sha(f"{n}") for n in range(2000)))
     for number in range(25):
         run.add(question(number), noise)
+    run.put("pair", "1", {})
     other = store.begin("other", kind="eval", about={})
     assert not list(other.results())
     for number in (2, 0, 2):
@@ -231,6 +232,7 @@ def test_runs_share_judgements_until_they_are_removed_and_room_is_given_back(run
     assert other.judgement(question(2).key) == noise
     with pytest.raises(StoreError, match="deleted while it was in use"):
         run.add(question(3), JUDGED)
+    assert not list(store.begin("r", kind="rank").items("pair"))
     store.close()
     store.close()
     assert store.path.stat().st_size < full / 4
