@@ -16,115 +16,64 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-TREES: dict[str, set[str]] = {
-    "vrt_lite": set(),
+TREES = {
+    "vrt_lite": set[str](),
     "convert": {"vrt_lite"},
     "bench": {"vrt_lite", "convert", "train"},
     "train": {"vrt_lite", "convert"},
 }
 """The four trees, and the other trees that each may import."""
-LAYERS: tuple[set[str], ...] = (
-    {"errors", "advice"},
-    {"disk", "shortage"},
-    {"tables", "clip_files"},
-    {"protocol", "machine"},
-    {"profile", "interfaces"},
-    {"withholding", "scheduler", "worker"},
-    {"judge", "video", "models"},
-    {"settings", "pair_frames", "embeddings", "conversion"},
-    {"measures", "stored_settings"},
-    {"records", "pulling"},
-    {"schema", "decoder"},
-    {"fitting"},
-    {"backends"},
-    {"tuning"},
-    {"server_mode"},
-    {"modes"},
-    {"forecast"},
-    {"model_list"},
-    {"recording"},
-    {"trace_file"},
-    {"comparing"},
-    {"judge_worker"},
-    {"api"},
-    {"runs"},
-    {"ranking", "evaluation", "diagnosis"},
-    {"run_api"},
-    {"show"},
-    {"viewer"},
-    {"web"},
-    {"cli"},
-)
+LAYERS = """
+    errors advice < disk shortage < tables clip_files < protocol machine < profile interfaces
+    < withholding scheduler worker < judge video models < settings pair_frames embeddings conversion
+    < measures stored_settings < records pulling < schema decoder < fitting < backends < tuning
+    < server_mode < modes < forecast < model_list < recording < trace_file < comparing < judge_worker < api
+    < runs < ranking evaluation diagnosis < run_api < show < viewer < web < cli
+"""
 """The top-level modules and packages of vrt_lite, low to high. Each may import itself and lower layers."""
-THIRD_PARTY: dict[str, set[str]] = {
-    "av": {"video"},
-    "click": {"cli", "stored_settings.py"},
-    "filelock": {"disk.py"},
-    "gguf": {"conversion"},
-    "httpx": {"backends/http"},
-    "huggingface_hub": {"models/hub.py"},
-    "llama_cpp": {"backends/llamacpp/engine.py"},
-    "matplotlib": {"show/evaluation_charts.py"},
-    "msgspec": {
-        "backends/http",
-        "cli/options.py",
-        "conversion",
-        "measures",
-        "models",
-        "records",
-        "runs",
-        "evaluation",
-        "ranking",
-        "schema",
-        "tuning",
-        "web",
-    },
-    "numpy": {
-        "backends/llamacpp",
-        "conversion",
-        "decoder.py",
-        "diagnosis/judge_checks.py",
-        "embeddings.py",
-        "evaluation/metrics.py",
-        "interfaces.py",
-        "measures",
-        "pair_frames.py",
-        "ranking",
-        "show/sheet.py",
-        "tuning",
-        "video",
-        "viewer",
-    },
-    "PIL": {"backends/http", "decoder.py", "diagnosis/judge_checks.py", "measures", "show/sheet.py", "video"},
-    "psutil": {"backends/llamacpp", "judge_worker.py", "machine.py", "models", "runs", "tuning"},
-    "platformdirs": {"disk.py"},
-    "pyarrow": {"evaluation"},
-    "python_multipart": {"web"},
-    "rich": {"show"},
-    "anyio": {"web"},
-    "starlette": {"web"},
-    "tomlkit": {"cli/profile_command.py", "profile.py", "stored_settings.py"},
-    "uvicorn": {"web"},
+THIRD_PARTY = {
+    "anyio": "web",
+    "av": "video",
+    "click": "cli stored_settings.py",
+    "filelock": "disk.py",
+    "gguf": "conversion",
+    "httpx": "backends/http",
+    "huggingface_hub": "models/hub.py",
+    "llama_cpp": "backends/llamacpp/engine.py",
+    "matplotlib": "show/evaluation_charts.py",
+    "msgspec": "backends/http cli/options.py conversion evaluation measures models ranking records runs schema tuning "
+    "web",
+    "numpy": "backends/llamacpp conversion decoder.py diagnosis/judge_checks.py embeddings.py evaluation/metrics.py "
+    "interfaces.py measures pair_frames.py ranking show/sheet.py tuning video viewer",
+    "PIL": "backends/http decoder.py diagnosis/judge_checks.py measures show/sheet.py video",
+    "platformdirs": "disk.py",
+    "psutil": "backends/llamacpp judge_worker.py machine.py models runs tuning",
+    "pyarrow": "evaluation",
+    "python_multipart": "web",
+    "rich": "show",
+    "starlette": "web",
+    "tomlkit": "cli/profile_command.py profile.py stored_settings.py",
+    "uvicorn": "web",
 }
 """Packages that are not of the standard library, and the only places in vrt_lite that may import each."""
-MAY_HAVE_THREADS: dict[str, set[str]] = {
-    "the scheduler's own, and its calls": {"scheduler.py", "shortage.py"},
-    "decoding and measuring clips": {"comparing.py", "video", "pair_frames.py", "measures"},
-    "digests, the plan and the model, while clips are opened": {"modes.py", "backends/llamacpp/engine.py"},
-    "requests to a server": {"backends/http"},
-    "the pipe of a process": {"worker.py", "judge_worker.py"},
-    "the server": {"web"},
-    "the terminal, and ending in time": {"show", "__main__.py"},
-    "files: fetched, written and read": {"disk.py", "tables.py", "pulling", "conversion", "ranking"},
-    "runs, which several threads may use": {"runs"},
+MAY_HAVE_THREADS = {
+    "the scheduler's own, and its calls": "scheduler.py shortage.py",
+    "decoding and measuring clips": "comparing.py video pair_frames.py measures",
+    "digests, the plan and the model, while clips are opened": "modes.py backends/llamacpp/engine.py",
+    "requests to a server": "backends/http",
+    "the pipe of a process": "worker.py judge_worker.py",
+    "the server": "web",
+    "the terminal, and ending in time": "show __main__.py",
+    "files: fetched, written and read": "disk.py tables.py pulling conversion ranking",
+    "runs, which several threads may use": "runs",
 }
 """The only places in vrt_lite that may have a thread, a lock, a condition, a semaphore or a pool of threads."""
+OF_THREADING = "Barrier BoundedSemaphore Condition Lock RLock Semaphore Thread Timer local"
 OF_THREADS = {
     "concurrent.futures.ThreadPoolExecutor",
     "threading",
-    *(f"threading.{name}" for name in ("Barrier", "BoundedSemaphore", "Condition", "Lock", "RLock", "Semaphore")),
-    *(f"threading.{name}" for name in ("Thread", "Timer", "local")),
     "vrt_lite.shortage.ThreadPool",
+    *(f"threading.{name}" for name in OF_THREADING.split()),
 }
 MOST_LINES, MOST_FUNCTION_LINES = 600, 60
 STEP = re.compile(r"^\| (\d+) \| `([^`]+)` \| `([^`]+)` \|", re.MULTILINE)
@@ -144,9 +93,14 @@ def dotted(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
 @functools.cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def nodes(path: Path) -> list[ast.AST]:
+    """All of a file's code, at any depth; the module comes first."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 @functools.cache
@@ -155,26 +109,27 @@ def known() -> frozenset[str]:
 
 
 @functools.cache
-def imports(path: Path) -> frozenset[str]:
-    """All that a file imports, at any depth of its code; of ours the very module, `__init__` for a package."""
-    found: set[str] = set()
-    for node in ast.walk(parsed(path)):
+def imported_names(path: Path) -> dict[str, str]:
+    """All that a file imports, at any depth of its code, and the module that each name is imported from."""
+    found: dict[str, str] = {}
+    for node in nodes(path):
         if isinstance(node, ast.Import):
-            found.update(resolved(alias.name) for alias in node.names)
+            found.update({alias.name: alias.name for alias in node.names})
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            found.update(resolved(f"{base}.{alias.name}", base) for alias in node.names)
-    return frozenset(found)
+            found.update({f"{node.module}.{alias.name}": node.module or "" for alias in node.names})
+    return found
 
 
-def resolved(name: str, base: str | None = None) -> str:
-    """The module that a name leads to; `base` is the one that it is imported from, if it may be no module."""
-    for candidate in (name, base or name):
-        if candidate in known():
-            return candidate
-        if f"{candidate}.__init__" in known():
-            return f"{candidate}.__init__"
-    return base or name
+@functools.cache
+def imports(path: Path) -> frozenset[str]:
+    """The modules that a file imports; of ours the very module, `__init__` for a package."""
+    return frozenset(resolved(name, base) for name, base in imported_names(path).items())
+
+
+def resolved(name: str, base: str) -> str:
+    """The module that a name leads to; `base` is the one that it is imported from."""
+    candidates = (name, f"{name}.__init__", base, f"{base}.__init__")
+    return next((candidate for candidate in candidates if candidate in known()), base or name)
 
 
 def own_imports(path: Path) -> set[str]:
@@ -183,63 +138,53 @@ def own_imports(path: Path) -> set[str]:
     return own - {"vrt_lite.__init__", dotted(path)}
 
 
-def is_at_home(path: Path, homes: set[str]) -> bool:
-    place = path.relative_to(ROOT / "vrt_lite").as_posix()
-    return any(place == home or place.startswith(f"{home}/") for home in homes)
+def is_at_home(path: Path, homes: str) -> bool:
+    place = relative(path).removeprefix("vrt_lite/")
+    return any(place == home or place.startswith(f"{home}/") for home in homes.split())
 
 
 def upward_imports(path: Path) -> Iterator[str]:
-    home = path.relative_to(ROOT / "vrt_lite").parts[0].removesuffix(".py")
-    if home in ("__init__", "__main__"):
-        return
-    level = next((number for number, layer in enumerate(LAYERS) if home in layer), None)
-    if level is None:
+    levels = {home: level for level, layer in enumerate(LAYERS.split("<")) for home in layer.split()}
+    home = relative(path).split("/")[1].removesuffix(".py")
+    if home in levels:
+        for name in own_imports(path):
+            other = name.split(".")[1]
+            if other != home and levels.get(other, len(levels)) >= levels[home]:
+                yield f"imports {name}, and may import {home} and lower layers"
+    elif home not in ("__init__", "__main__"):
         yield f"{home} has no layer"
-        return
-    allowed = {home}.union(*LAYERS[:level])
-    upward = {name for name in own_imports(path) if name.split(".")[1] not in allowed}
-    yield from (f"imports {name}, and may import {home} and lower layers" for name in upward)
 
 
-def misplaced_packages(path: Path) -> Iterator[str]:
+def misplaced_imports(path: Path) -> Iterator[str]:
+    """Imports of another tree, and in vrt_lite packages outside of their places."""
+    tree = relative(path).split("/")[0]
     for name in imports(path):
         top = name.split(".")[0]
-        homes = THIRD_PARTY.get(top, set[str]())
-        if top not in sys.stdlib_module_names | TREES.keys() and not is_at_home(path, homes):
-            yield f"imports {name}, whose places are {', '.join(sorted(homes)) or 'none'}"
+        homes = THIRD_PARTY.get(top, "")
+        if top in {*TREES, "tests"} - TREES[tree] - {tree}:
+            yield f"imports {name}, another tree"
+        elif tree == "vrt_lite" and top not in sys.stdlib_module_names | TREES.keys() and not is_at_home(path, homes):
+            yield f"imports {name}, whose places are {homes or 'none'}"
 
 
 def misplaced_threads(path: Path) -> Iterator[str]:
-    if is_at_home(path, set[str]().union(*MAY_HAVE_THREADS.values())):
-        return
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Import):
-            names = {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names = {f"{node.module}.{alias.name}" for alias in node.names}
-        else:
-            continue
-        yield from (f"imports {name}, which has no place there" for name in names & OF_THREADS)
-
-
-def strange_imports(path: Path) -> Iterator[str]:
-    tree = relative(path).split("/")[0]
-    strangers = {*TREES, "tests"} - TREES[tree] - {tree}
-    yield from (f"imports {name}, another tree" for name in imports(path) if name.split(".")[0] in strangers)
+    if not is_at_home(path, " ".join(MAY_HAVE_THREADS.values())):
+        found = imported_names(path).keys() & OF_THREADS
+        yield from (f"imports {name}, which has no place there" for name in found)
 
 
 def too_long(path: Path) -> Iterator[str]:
-    lines = len(path.read_text(encoding="utf-8").splitlines())
+    lines = len(read(relative(path)).splitlines())
     if lines > MOST_LINES:
         yield f"has {lines} lines; {MOST_LINES} are allowed"
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
             if length > MOST_FUNCTION_LINES:
                 yield f"{node.name} has {length} lines; {MOST_FUNCTION_LINES} are allowed"
 
 
-def import_cycle(package: Path) -> list[str]:
+def import_cycles(package: Path) -> Iterator[str]:
     """A cycle between the modules and subpackages of a package, each subpackage taken as one."""
     prefix = [*package.relative_to(ROOT).parts]
     graph: dict[str, set[str]] = defaultdict(set)
@@ -252,8 +197,7 @@ def import_cycle(package: Path) -> list[str]:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        return list(error.args[1])
-    return []
+        yield f"{relative(package)}: an import cycle: {' <- '.join(error.args[1])}"
 
 
 def repeated_names(paths: list[Path]) -> Iterator[str]:
@@ -263,7 +207,7 @@ def repeated_names(paths: list[Path]) -> Iterator[str]:
         if path.name != "__main__.py":
             module = path.parent if path.name == "__init__.py" else path
             places[f"module {module.stem}"].append(relative(module))
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[f"class {node.name}"].append(relative(path))
     for name, where in places.items():
@@ -274,7 +218,7 @@ def repeated_names(paths: list[Path]) -> Iterator[str]:
 def functions_in(path: Path) -> set[str]:
     """Top-level functions and classes, and methods as `Class.method`."""
     found: set[str] = set()
-    for node in parsed(path).body:
+    for node in ast.iter_child_nodes(nodes(path)[0]):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
         if isinstance(node, ast.ClassDef):
@@ -284,40 +228,34 @@ def functions_in(path: Path) -> set[str]:
 
 def missing_names() -> Iterator[str]:
     """Files, functions and classes that two pages name and that are not there; a version that differs."""
-    steps = STEP.findall((ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    steps = STEP.findall(read(".github/CONTRIBUTING.md"))
     if [int(number) for number, _, _ in steps] != list(range(1, 11)):
         yield "CONTRIBUTING.md: not ten steps"
     for _, file, name in steps:
         if not (ROOT / file).is_file() or name not in functions_in(ROOT / file):
             yield f"CONTRIBUTING.md: {file} has no {name}"
-    page = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    page = read("docs/how-it-works.md")
     for file in re.findall(r"`([\w/]+\.py)`", page):
         if not any((ROOT / place / file).is_file() for place in (".", "vrt_lite")):
             yield f"how-it-works.md: no {file}"
-    source = "\n".join(path.read_text(encoding="utf-8") for path in modules("vrt_lite"))
+    words = {word for path in modules("vrt_lite") for word in re.findall(r"\w+", read(relative(path)))}
     for name in re.findall(r"`(?:[a-z_]+\.)?([A-Z]\w*[a-z]\w*)(?:[.(][^`]*)?`", page):
-        if not re.search(rf"\b{name}\b", source):
+        if name not in words:
             yield f"how-it-works.md: no {name}"
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    version = tomllib.loads(read("pyproject.toml"))["project"]["version"]
     for file, line in (("CITATION.cff", f"version: {version}"), ("vrt_lite/__init__.py", f'__version__ = "{version}"')):
-        if line not in (ROOT / file).read_text(encoding="utf-8").splitlines():
+        if line not in read(file).splitlines():
             yield f"{file}: the version is not {version}"
 
 
 def list_faults() -> Iterator[str]:
     paths = [path for tree in TREES for path in modules(tree)]
-    own = modules("vrt_lite")
-    for rule, places in (
-        (upward_imports, own),
-        (misplaced_packages, own),
-        (misplaced_threads, own),
-        (strange_imports, paths),
-        (too_long, paths),
-    ):
-        yield from (f"{relative(path)}: {fault}" for path in places for fault in rule(path))
-    for package in (path.parent for path in paths if path.name == "__init__.py"):
-        if cycle := import_cycle(package):
-            yield f"{relative(package)}: an import cycle: {' <- '.join(cycle)}"
+    for path in paths:
+        of_the_package = (upward_imports, misplaced_threads) if path.is_relative_to(ROOT / "vrt_lite") else ()
+        for rule in (misplaced_imports, too_long, *of_the_package):
+            yield from (f"{relative(path)}: {fault}" for fault in rule(path))
+        if path.name == "__init__.py":
+            yield from import_cycles(path.parent)
     yield from repeated_names(paths)
     yield from missing_names()
 

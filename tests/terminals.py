@@ -8,13 +8,11 @@ import io
 class Terminal(io.StringIO):
     """Keeps what is written, which is text of one encoding."""
 
+    encoding = "utf-8"
+
     def __init__(self, encoding: str = "utf-8") -> None:
         super().__init__()
-        self._encoding = encoding
-
-    @property
-    def encoding(self) -> str:
-        return self._encoding
+        self.encoding = encoding
 
     def isatty(self) -> bool:
         return True

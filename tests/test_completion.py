@@ -13,18 +13,18 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from vrt_lite.cli import run
+from vrt_lite.cli import cli, run
 from vrt_lite.cli.completion_command import SHELLS, completion
 
 if sys.platform != "win32":
     import pty
 
 AT_TERMINAL = (
-    "import fcntl, os, sys, termios\nfcntl.ioctl(0, termios.TIOCSCTTY, 0)\nos.execvp(sys.argv[1], sys.argv[1:])"
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 )
 """Starts a shell with its standard input as its terminal, which fish needs."""
-ROOT = Path(__file__).parent.parent
 PROGRAMS = Path(sys.executable).parent
 SECONDS = 30.0
 SHELL = {"bash": ["bash", "-i"], "zsh": ["zsh", "-i"], "fish": ["fish", "-i"], "powershell": ["pwsh", "-NoLogo"]}
@@ -38,92 +38,78 @@ def install_commands(shell: str) -> list[str]:
     return [line.strip() for line in itertools.takewhile(lambda line: line.startswith(" "), following)]
 
 
-def environment(home: Path) -> dict[str, str]:
-    path = f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"
-    own = {"PATH": path, "HOME": str(home), "ZDOTDIR": str(home), "TERM": "xterm", "PYTHONPATH": str(ROOT)}
-    return {**os.environ, **own}
-
-
-def completed(shell: str, text: str) -> list[str]:
-    """What vrt-lite tells a shell for a line, of which the last word is completed."""
-    words = text.split(" ")
-    asked = {"_VRT_LITE_COMPLETE": f"{shell}_complete", "COMP_WORDS": text, "COMP_CWORD": str(len(words) - 1)}
-    command = [sys.executable, "-m", "vrt_lite"]
-    done = subprocess.run(
-        command, env={**os.environ, **asked}, cwd=ROOT, capture_output=True, text=True, check=True, encoding="utf-8"
-    )
-    return done.stdout.splitlines()
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="the shells are typed into at a terminal of POSIX")
 @pytest.mark.parametrize("shell", SHELL)
 def test_the_tab_key_completes_commands_and_keys(shell: str, tmp_path: Path, own_home: Path) -> None:
-    arguments = SHELL[shell]
-    if not shutil.which(arguments[0]) or not (PROGRAMS / "vrt-lite").exists():
-        pytest.skip(f"{arguments[0]} or the program vrt-lite is not here")
+    program, *options = SHELL[shell]
+    if not shutil.which(program) or not (PROGRAMS / "vrt-lite").exists():
+        pytest.skip(f"{program} or the program vrt-lite is not here")
+    path = f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"
+    own = {"PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "TERM": "xterm"}
+    environment = {**os.environ, **own, "PYTHONPATH": str(Path(__file__).parent.parent)}
     for line in install_commands(shell):
         batch = "-Command" if shell == "powershell" else "-c"
-        subprocess.run([arguments[0], batch, line], env=environment(tmp_path), check=True)
+        subprocess.run([program, batch, line], env=environment, check=True)
     master, slave = pty.openpty()
-    command = [sys.executable, "-c", AT_TERMINAL, *arguments]
+    command = [sys.executable, "-c", AT_TERMINAL, program, *options]
     process = subprocess.Popen(
-        command, stdin=slave, stdout=slave, stderr=slave, env=environment(tmp_path), start_new_session=True
+        command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
     )
     os.close(slave)
-    shown = b""
 
-    def read_until(mark: bytes) -> None:
-        nonlocal shown
-        deadline = time.monotonic() + SECONDS
+    def type_until(line: bytes, mark: bytes) -> None:
+        os.write(master, line)
+        shown, deadline = b"", time.monotonic() + SECONDS
         while mark not in shown:
             assert time.monotonic() < deadline, shown.decode(errors="replace")
             if select.select([master], [], [], 0.2)[0]:
                 shown += os.read(master, 4096)
 
     try:
-        os.write(master, b"echo rea''dy\n")
-        read_until(b"ready\r\n")
-        shown = b""
+        type_until(b"echo rea''dy\n", b"ready\r\n")
         # Completed, this is: vrt-lite config path
-        os.write(master, b"vrt-lite conf\tpa\t\n")
-        read_until(str(own_home / "config.toml").encode())
+        type_until(b"vrt-lite conf\tpa\t\n", str(own_home / "config.toml").encode())
     finally:
         process.kill()
         process.wait()
         os.close(master)
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_every_shell_gets_its_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    assert f"{shell}_complete" in script
-    assert "_VRT_LITE_COMPLETE" in script
+def test_every_shell_gets_its_script_and_another_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for shell in SHELLS:
+        assert run(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        assert f"{shell}_complete" in script
+        assert "_VRT_LITE_COMPLETE" in script
+    for words in ([], ["tcsh"]):
+        assert run(["completion", *words]) == 2
+        assert "bash, zsh, fish, powershell" in " ".join(capsys.readouterr().err.replace("'", "").split())
 
 
-def test_what_powershell_is_told() -> None:
-    lines = completed("powershell", "vrt-lite co")
-    found = list(zip(lines[::3], lines[1::3], strict=True))
-    assert found == [("plain", name) for name in ("compare", "completion", "config", "convert")]
+def completed(shell: str, text: str) -> list[str]:
+    """What vrt-lite tells a shell for a line, of which the last word is completed."""
+    asked = {"_VRT_LITE_COMPLETE": f"{shell}_complete", "COMP_WORDS": text, "COMP_CWORD": str(text.count(" "))}
+    return CliRunner().invoke(cli, prog_name="vrt-lite", env=asked).output.splitlines()
 
 
-def test_values_are_completed_too(own_home: Path) -> None:
-    def values(text: str) -> list[str]:
-        return [line.partition(",")[2] for line in completed("bash", text)]
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("vrt-lite compare --effort q", ["plain,quick"]),
+        ("vrt-lite config set max", ["plain,max-pixels"]),
+        ("vrt-lite config set cache t", ["plain,true"]),
+        ("vrt-lite config set orders a", ["plain,auto"]),
+        ("vrt-lite compare --orders a", ["plain,auto"]),
+        ("vrt-lite tune vrt-tiny-", ["plain,vrt-tiny-0", "plain,vrt-tiny-2"]),
+        ("vrt-lite compare st", ["file,st"]),  # a clip's name is the shell's own business
+    ],
+)
+def test_values_are_completed_too(text: str, values: list[str]) -> None:
+    assert completed("bash", text) == values
 
-    assert values("vrt-lite compare --effort q") == ["quick"]
-    assert values("vrt-lite config set max") == ["max-pixels"]
-    assert values("vrt-lite config set cache t") == ["true"]
-    assert values("vrt-lite config set orders a") == ["auto"]
-    assert values("vrt-lite compare --orders a") == ["auto"]
-    assert values("vrt-lite tune vrt-tiny-") == ["vrt-tiny-0", "vrt-tiny-2"]
-    # A clip's name is the shell's own business; a broken settings file does not matter.
+
+def test_a_broken_settings_file_does_not_matter_and_powershell_is_told_in_lines(own_home: Path) -> None:
     (own_home / "config.toml").write_text("what?", encoding="utf-8")
-    assert completed("bash", "vrt-lite compare st") == ["file,st"]
-
-
-def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["completion", "tcsh"]) == 2
-    assert "bash" in capsys.readouterr().err
-    assert run(["completion"]) == 2
-    assert "Choose from: bash, zsh, fish, powershell" in " ".join(capsys.readouterr().err.split())
+    lines = completed("powershell", "vrt-lite co")
+    assert lines[::3] == ["plain"] * 4
+    assert lines[1::3] == ["compare", "completion", "config", "convert"]

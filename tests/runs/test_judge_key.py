@@ -1,10 +1,8 @@
-"""What a judge is known by: everything that can change a verdict, and nothing else; no model is loaded for it."""
+"""What a judge and a question are known by: all that can change a verdict, and nothing else."""
 
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,41 +10,29 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import pytest
 from clips import write_clip
+from judgements import judgement, sure
+from msgspec.structs import replace
+from run_worker import question
 
 from vrt_lite.api import Judge
 from vrt_lite.disk import file_sha256
 from vrt_lite.models import find
 from vrt_lite.profile import preset
 from vrt_lite.protocol.messages import Dimension
+from vrt_lite.records.pairs import join_results, result_of
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 
-NONE: dict[str, Any] = {
-    "both_orders": "auto",
-    "confidence": 0.7,
-    "cache": False,
-    "cache_mb": 5,
-    "threads": 1,
-    "gpu_layers": 0,
-    "sources": {"rounds": "file"},
-}
-SOME: dict[str, Any] = {
-    "effort": "quick",
-    "preset": "mj-bench-video",
-    "dimensions": {"VQ": Dimension("Sharpness", "how crisp the picture is")},
-    "workspace": 12,
-    "first_frames": 3,
-    "window": 3,
-    "rounds": 2,
-    "max_pixels": 784 * 8,
-    "tool_max_pixels": 784 * 8,
-    "ctx": 4096,
-    "kv_type": "q8_0",
-    "temperature": 0.5,
-    "seed": 7,
-}
+OF_ORDERS = {"both_orders": "auto", "confidence": 0.7, "sources": {"rounds": "file"}}
+OF_THE_MACHINE = {"cache": False, "cache_mb": 5, "threads": 1, "gpu_layers": 0}
+OF_WORDS = {"effort": "quick", "preset": "mj-bench-video", "dimensions": {"VQ": Dimension("Sharpness", "how crisp")}}
+OF_FRAMES = {"workspace": 12, "first_frames": 3, "window": 3, "rounds": 2, "max_pixels": 6272, "tool_max_pixels": 6272}
+OF_REPLIES = {"ctx": 4096, "kv_type": "q8_0", "temperature": 0.5, "seed": 7}
+NO_MATTER: dict[str, Any] = OF_ORDERS | OF_THE_MACHINE
+MATTERS: dict[str, Any] = OF_WORDS | OF_FRAMES | OF_REPLIES
+# tests/test_evidence.py: the bundled judge does not take it; another profile has a digest of its own.
+ELSEWHERE = {"evidence", "profile"}
 
 
 def key(model: str | Path | None = None, digest: Callable[[Path], str] = file_sha256, **settings: Any) -> str:
@@ -54,20 +40,12 @@ def key(model: str | Path | None = None, digest: Callable[[Path], str] = file_sh
         return judge.key()
 
 
-def test_every_setting_is_known_to_matter_or_not() -> None:
-    # tests/test_evidence.py: the bundled judge does not take it; another profile has a digest of its own.
-    elsewhere = {"evidence", "profile"}
-    assert {f.name for f in fields(Settings)} == NONE.keys() | SOME.keys() | elsewhere
-
-
-@pytest.mark.parametrize("name", NONE)
-def test_what_changes_no_verdict_of_one_order_does_not_matter(name: str) -> None:
-    assert key(**{name: NONE[name]}) == key()
-
-
-@pytest.mark.parametrize("name", SOME)
-def test_what_can_change_a_verdict_matters(name: str) -> None:
-    assert key(**{name: SOME[name]}) != key()
+def test_every_setting_matters_or_not() -> None:
+    """What changes no verdict of one order does not matter."""
+    assert {field.name for field in fields(Settings)} == NO_MATTER.keys() | MATTERS.keys() | ELSEWHERE
+    plain = key()
+    keys = {name: key(**{name: value}) for name, value in (NO_MATTER | MATTERS).items()}
+    assert {name for name, changed in keys.items() if changed != plain} == MATTERS.keys()
 
 
 def test_a_value_that_is_in_force_anyway_does_not_matter() -> None:
@@ -84,45 +62,45 @@ def test_the_model_matters_not_where_it_lies(tmp_path: Path) -> None:
     assert key(copy) != key()
 
 
-def test_a_store_remembers_the_files_digests() -> None:
-    asked: list[str] = []
-
-    def digest(path: Path) -> str:
-        asked.append(path.name)
-        return "x"
-
-    assert key(digest=digest) != key()
-    files = find()
-    assert sorted(asked) == sorted([files.text.name, files.projector.name])
-    with Store() as store:
-        assert key(digest=store.digest) == key()
-
-
-def test_each_file_is_digested_once(tmp_path: Path) -> None:
-    """However many threads ask at once."""
-    clip = write_clip(tmp_path / "a.mp4")
+def test_each_file_is_digested_once_however_many_threads_ask(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "a.mp4", frames=8)
     asked: list[Path] = []
 
     def digest(path: Path) -> str:
         asked.append(path)
         time.sleep(0.05)
-        return file_sha256(path)
+        return "x"
 
     with Judge(digest=digest) as judge, ThreadPoolExecutor(8) as pool:
         keys = [pool.submit(judge.key) for _ in range(8)]
-        judgement = judge.compare(clip, clip)
-        assert {each.result() for each in keys} == {judge.key()}
+        judged = judge.compare(clip, clip)
+        [one_key] = {each.result() for each in keys}
     files = find()
     assert sorted(asked) == sorted([files.text, files.projector])
-    assert judgement.model.text
-    assert judgement.model.text.sha256 == file_sha256(files.text)
+    assert judged.model.text and judged.model.text.sha256 == "x"
+    with Store() as store:
+        assert key(digest=store.digest) == key() != one_key
 
 
-def test_no_engine_is_loaded_for_it() -> None:
-    code = (
-        "import sys; from vrt_lite.api import Judge\n"
-        "with Judge() as judge: print(judge.key())\n"
-        "assert not {'llama_cpp', 'av', 'numpy'} & set(sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == key()
+def test_each_of_the_four_makes_another_key_and_no_two_run_together() -> None:
+    asked = replace(question(), prompt="a", judge="bc")
+    assert asked.key == replace(asked).key
+    others = [replace(asked, **{name: "x"}) for name in asked.__struct_fields__]
+    exchanged = replace(asked, first=asked.second, second=asked.first)
+    shifted = replace(asked, prompt="ab", judge="c")
+    escaped = [replace(asked, prompt=prompt) for prompt in ("\udcff", "\\udcff")]
+    assert len({of.key for of in (asked, exchanged, shifted, *escaped, *others)}) == 9
+
+
+def test_both_orders_judged_at_once_count_alone() -> None:
+    both = result_of(question(), judgement([sure()], [sure()]))
+    assert both.disagreements == ("VQ", "MQ", "OA")
+    alone = result_of(question(), judgement([sure()]))
+    assert alone.disagreements is None
+    turned = replace(alone, first=alone.second, second=alone.first)
+    [pair] = join_results([turned, both])
+    assert pair.overall == both.preferences["OA"].mirrored()
+    assert pair.disagreements == both.disagreements
+    [pair] = join_results([alone, turned])
+    assert (pair.of_both, pair.disagreements) == (None, ("VQ", "MQ", "OA"))
+    assert pair.overall and pair.overall.undecided
