@@ -8,6 +8,8 @@ import math
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -386,3 +388,11 @@ def test_help_fits_one_screen_and_names_every_option_and_status(
         assert words in text
     assert '\n  vrt-lite compare a.mp4 b.mp4 --prompt "A fox runs through snow."\n' in text
     assert all(name in text for name in presets())
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = [sys.executable, "-m", "vrt_lite", "compare", A, B, *PROMPT, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout and process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == ""
