@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 import shutil
 from collections.abc import Iterable
@@ -43,10 +42,6 @@ def data(tmp_path: Path) -> Tables:
         ),
         test=write_table(tmp_path / "test.csv", [("x", "e.mp4", "f.mp4", "a cat"), ("y", "g.mp4", "h.mp4", "a cat")]),
     )
-
-
-def test_tables_may_share_clips_prompts_and_names(data: Tables) -> None:
-    check_tables(data)
 
 
 @pytest.mark.parametrize("prompt", ["a cat", "  a   cat "])
@@ -121,24 +116,11 @@ def test_traces_choose_the_pairs(folder: Path) -> None:
     assert any("one has no trace" in why for why in found.left_out)
 
 
-def test_a_line_that_is_no_trace_is_named(folder: Path) -> None:
-    traces = folder / "traces.jsonl"
-    traces.write_text('{"key": "two"}\n', encoding="utf-8")
-    with pytest.raises(UsageError, match=r"line 1 is not a trace"):
-        load_cases(folder, traces)
-
-
 def test_a_set_without_a_usable_pair_is_refused(folder: Path) -> None:
     for name in ("a.mp4", "b.mp4"):
         (folder / name).write_bytes(b"")
     with pytest.raises(UsageError, match="no pair to learn from"):
         load_cases(folder)
-
-
-def test_a_case_can_be_sent_to_another_process(folder: Path) -> None:
-    case = pickle.loads(pickle.dumps(load_cases(folder)[0]))
-    with case.open(default_profile()) as frames:
-        assert read_index(frames.pixels([FrameRef(1, 47)])[0]) == 95
 
 
 def test_lines_that_a_kill_cut_short_are_written_again(tmp_path: Path) -> None:

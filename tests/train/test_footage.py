@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +14,13 @@ from PIL import Image
 pytest.importorskip("torch")
 
 from train.tiny.footage import photographs
-from train.tiny.footage.footage_frames import FootageOpener, Variation
+from train.tiny.footage.footage_frames import FootageOpener
 from train.tiny.footage.footage_pairs import draw, load_clips
 from train.tiny.footage.packages import Split
 from train.tiny.footage.survey import SURVEY, load_survey, survey
-from train.tiny.world.defects import MOTION, STRENGTH, VISUAL
+from train.tiny.world.defects import MOTION, VISUAL
 from train.tiny.world.labels import labels_of
-from train.tiny.world.values import TICKS, WINDOWS, Defect, Scene
+from train.tiny.world.values import WINDOWS, Scene
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile, default_profile
 from vrt_lite.protocol.messages import FrameRef, shown_first
@@ -106,14 +105,6 @@ def test_a_broken_clip_is_named(tmp_path: Path) -> None:
         survey(tmp_path)
 
 
-def test_without_footage_the_next_step_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"python -m train\.tiny make"):
-        load_clips(tmp_path, "train")
-    (tmp_path / SURVEY).write_text("[]")
-    with pytest.raises(UsageError, match="no footage to test on"):
-        load_clips(tmp_path, "test")
-
-
 def test_training_and_test_footage_are_apart(folder: Path) -> None:
     drawn = {
         split: {draw(load_survey(folder, split), seed)[1][0].clip.path for seed in range(20)}
@@ -131,14 +122,6 @@ def test_the_same_seed_gives_the_same_case(folder: Path, profile: Profile) -> No
     alone = [shown(b, profile, [frame])[0] for frame in reversed(frames)][::-1]
     assert all(np.array_equal(x, y) for x, y in zip(together, alone, strict=True))
     assert len({case.open for case in cases(folder, "test", count=12)}) == 12
-
-
-def test_frames_have_the_size_of_the_profile(folder: Path, profile: Profile) -> None:
-    for case in cases(folder, "train", count=4):
-        for picture in shown(case, profile, FIRST):
-            height, width = picture.shape[:2]
-            assert (height % 28, width % 28, picture.dtype) == (0, 0, np.uint8)
-            assert profile.min_pixels <= height * width <= profile.max_pixels
 
 
 def test_labels_follow_the_faults(folder: Path) -> None:
@@ -192,21 +175,6 @@ def test_hidden_faults_are_in_the_evidence_and_not_before(folder: Path, profile:
     assert checked >= 10
 
 
-def test_a_stutter_holds_pictures(folder: Path, profile: Profile) -> None:
-    clips = load_survey(folder, "test")
-    seed = next(s for s in itertools.count() if [d.kind for d in draw(clips, s)[1][0].spec.defects] == ["stutter"])
-    case = cases(folder, "test", first=seed, count=1)[0]
-    ticks = range(17, 31)
-    held = shown(case, profile, [FrameRef(0, tick) for tick in ticks])
-    even = shown(case, profile, [FrameRef(1, tick) for tick in ticks])
-
-    def repeats(pictures: list[NDArray[np.uint8]]) -> int:
-        return sum(np.array_equal(x, y) for x, y in itertools.pairwise(pictures))
-
-    assert case.labels["MQ"] == 2
-    assert repeats(held) > repeats(even)
-
-
 def test_a_clip_is_decoded_once_for_a_size(folder: Path, profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     case = cases(folder, "train", first=3, count=1)[0]
     before = shown(case, profile, FIRST)
@@ -256,79 +224,3 @@ def test_a_photograph_is_a_clip_of_a_moving_camera(tmp_path: Path, profile: Prof
     place.write_bytes(b"no picture")
     with pytest.raises(UsageError, match=r"wall\.JPG cannot be used"):
         survey(tmp_path)
-
-
-def test_training_footage_is_varied_and_test_footage_is_not(folder: Path, profile: Profile) -> None:
-    clips = load_survey(folder, "train")
-    for seed in range(20):
-        assert {span.variation for span in draw(clips, seed)[1]} == {Variation()}
-    variations = []
-    for seed in range(60):
-        _, (a, b) = draw(clips, seed, varied=True)
-        assert a.variation == b.variation
-        variations.append(a.variation)
-    assert {v.flip for v in variations} == {True, False}
-    assert len({v.order for v in variations}) > 3
-    assert any(v.corner for v in variations) and any(v.corner is None for v in variations)
-    for tone in ("gamma", "contrast", "saturation"):
-        found = [getattr(v, tone) for v in variations]
-        assert 0.5 < min(found) < 1 < max(found) < 2
-    for texture, fault in (("softness", "blur"), ("crispness", "sharpening"), ("grain", "noise")):
-        found = [getattr(v, texture) for v in variations]
-        assert 0 == min(found) < max(found) < STRENGTH[fault][0], "less than a slight fault"
-    for pair in cases(folder, "train", count=12):
-        assert all(picture.shape[0] % 28 == picture.shape[1] % 28 == 0 for picture in shown(pair, profile, FIRST))
-
-
-def test_a_difference_in_training_is_not_always_a_fault(folder: Path) -> None:
-    clips = load_survey(folder, "train")
-    found = set()
-    for seed in range(120):
-        drawn, (a, b) = draw(clips, seed, varied=True)
-        other_cut = (a.start, a.spec.frames) != (b.start, b.spec.frames)
-        found.add((other_cut, any(labels_of(drawn).values())))
-    assert {(True, True), (False, True), (True, False)} <= found
-
-
-def test_a_variation_shows_the_same_clip_otherwise(folder: Path, profile: Profile) -> None:
-    clips = load_survey(folder, "test")
-    _, (span, _) = draw(clips, 3)
-    span = replace(span, spec=replace(span.spec, defects=()))
-
-    def first(variation: Variation) -> NDArray[np.int16]:
-        changed = replace(span, variation=variation)
-        with FootageOpener(folder, (changed, changed))(profile) as store:
-            return store.pixels([FrameRef(0, 0)])[0].astype(np.int16)
-
-    plain = first(Variation())
-    assert np.abs(first(Variation(flip=True)) - plain[:, ::-1]).max() <= 3
-    assert np.array_equal(first(Variation(order=(2, 1, 0))), plain[..., ::-1])
-    darker = first(Variation(gain=(0.5, 1.0, 1.0)))
-    assert np.abs(darker[..., 0] * 2 - plain[..., 0]).mean() < 1
-    assert np.array_equal(darker[..., 1:], plain[..., 1:])
-    piece = first(Variation(corner=(10, 4)))
-    assert piece.shape == plain.shape
-    assert np.abs(piece - plain).mean() > 5
-    assert first(Variation(gamma=1.3)).mean() < plain.mean() < first(Variation(gamma=0.8)).mean()
-    harsh, dull = first(Variation(contrast=1.4)), first(Variation(contrast=0.8))
-    assert dull.std() < plain.std() < harsh.std()
-    vivid, grey = first(Variation(saturation=1.6)), first(Variation(saturation=0.0))
-    assert grey.std(-1).mean() < 1 < plain.std(-1).mean() < vivid.std(-1).mean()
-    soft, crisp, grainy = first(Variation(softness=0.01)), first(Variation(crispness=1.0)), first(Variation(grain=0.03))
-    assert detail(soft) < detail(plain) < min(detail(crisp), detail(grainy))
-    assert np.array_equal(grainy, first(Variation(grain=0.03)))
-    assert abs(soft.mean() - plain.mean()) < 1
-
-
-def detail(picture: NDArray[np.int16]) -> float:
-    return float(np.abs(np.diff(picture, axis=1)).mean())
-
-
-def test_a_held_picture_of_a_grainy_clip_stays_the_same(folder: Path, profile: Profile) -> None:
-    clips = load_survey(folder, "test")
-    _, (span, _) = draw(clips, 3)
-    held = Defect("freeze", 1, 0, TICKS - 1)
-    span = replace(span, variation=Variation(grain=0.03), spec=replace(span.spec, defects=(held,)))
-    with FootageOpener(folder, (span, span))(profile) as store:
-        a, b = store.pixels([FrameRef(0, 0), FrameRef(0, 20)])
-    assert np.array_equal(a, b)

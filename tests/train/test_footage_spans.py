@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import numpy as np
 import pytest
-from clips import write_clip
 
 pytest.importorskip("torch")
 
-from train.tiny.footage.footage_frames import FootageOpener, Span
-from train.tiny.footage.footage_pairs import draw
+from train.tiny.footage.footage_frames import Span
 from train.tiny.footage.footage_spans import JOINED, cut_differently, draw_span, join_some, shows, shows_when_called
-from train.tiny.footage.survey import SurveyedClip, survey
+from train.tiny.footage.survey import SurveyedClip
 from train.tiny.world.values import GAPS, TICKS, WINDOWS, Defect
-from vrt_lite.profile import default_profile
-from vrt_lite.protocol.messages import FrameRef
 
 
 def make_clip(
@@ -72,16 +65,6 @@ def test_a_share_of_the_spans_continues_with_another_clip() -> None:
         assert again.clips == one.clips and again.spec.gaps == one.spec.gaps
 
 
-def test_only_clips_of_the_same_shape_are_joined() -> None:
-    span = take_whole(make_clip("a", frames=48))
-    others = [replace(make_clip("b"), width=180, height=320), make_clip("c", frames=47)]
-    for seed in range(40):
-        assert join_some(np.random.default_rng(seed), span, [span.clip, *others]) == span
-    cut = take_whole(make_clip("d", frames=48, jump=(20, 60.0)))
-    for seed in range(40):
-        assert join_some(np.random.default_rng(seed), cut, [cut.clip, make_clip("b")]) == cut
-
-
 @pytest.mark.parametrize(("motion", "visible"), [(0.2, set()), (0.26, {3}), (0.45, {2, 3}), (0.7, {1, 2, 3})])
 def test_a_held_picture_is_visible_if_enough_moves_while_it_is_held(motion: float, visible: set[int]) -> None:
     span = take_whole(make_clip("a", frames=48, motion=motion))
@@ -99,25 +82,3 @@ def test_a_fault_is_visible_by_the_frames_that_are_called_for() -> None:
     assert shows_when_called(moving, Defect("stutter", 1))
     elsewhere = next(gap for gap in GAPS if not gap[0] <= moving.spec.shots[1].start <= gap[1])
     assert not shows_when_called(moving, Defect("stutter", 3, first=elsewhere[0], last=elsewhere[1]))
-
-
-def test_codecs_need_detail() -> None:
-    plain = replace(take_whole(make_clip("a", frames=48)), clip=replace(make_clip("a", frames=48), detail=(1.0,) * 48))
-    assert not shows(plain, Defect("h264", 3), WINDOWS[1])
-    assert shows(plain, Defect("noise", 3), WINDOWS[1])
-
-
-def test_the_frames_after_a_joining_cut_are_the_other_clip(tmp_path: Path) -> None:
-    for name, level in (("a", 60), ("b", 180)):
-        place = tmp_path / "train" / "toy" / f"{name}.mp4"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        picture = np.full((108, 192, 3), level, np.uint8)
-        write_clip(place, frames=60, size=(192, 108), pictures=[picture + n % 2 for n in range(60)])
-    clips, profile = survey(tmp_path), default_profile()
-    seed = next(s for s in range(200) if draw(clips, s, varied=True)[1][0].joined)
-    _, spans = draw(clips, seed, varied=True)
-    clean = [replace(span, spec=replace(span.spec, defects=())) for span in spans]
-    start = clean[0].spec.shots[1].start
-    with FootageOpener(tmp_path, (clean[0], clean[0]))(profile) as store:
-        before, after = (picture.mean() for picture in store.pixels([FrameRef(0, start - 1), FrameRef(0, start)]))
-    assert abs(before - after) > 20

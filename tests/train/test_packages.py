@@ -129,12 +129,6 @@ def test_a_package_of_debian_that_cannot_be_used_is_refused(
         fetch(tmp_path / "out", table=listed, mirror=mirror)
 
 
-def test_a_mirror_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
-    listed = table(tmp_path, ("toyfilm", "train", "a.mp4", sha256(CLIP)), kind="deb", version="trixie")
-    with pytest.raises(UsageError, match=r"toyfilm cannot be fetched from file:.*nowhere"):
-        fetch(tmp_path / "out", table=listed, mirror=(tmp_path / "nowhere").as_uri())
-
-
 def test_another_file_than_the_one_listed_is_refused(tmp_path: Path) -> None:
     wheel(tmp_path, "toyfilm", {"toyfilm/a.mp4": OTHER})
     listed = table(tmp_path, ("toyfilm", "train", "toyfilm/a.mp4", sha256(CLIP)))

@@ -88,10 +88,3 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path, text: str, message: str
         load_recipe(written(tmp_path, f"{LEAST}\n{text}"))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value) and "some.toml" in str(caught.value)
-
-
-def test_a_table_or_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="missing required field `test` - at `data`"):
-        load_recipe(written(tmp_path, LEAST.replace('test = "e.csv"', "")))
-    with pytest.raises(UsageError, match="cannot be read"):
-        load_recipe(tmp_path / "none.toml")

@@ -180,11 +180,6 @@ def test_a_batch_is_padded_on_the_right(tokenizer: PolicyTokenizer) -> None:
     assert batch["video_grid_thw"].shape == (sum(len(row.video_grids) for row in rows), 3)
 
 
-def test_text_alone_brings_no_pictures(tokenizer: PolicyTokenizer) -> None:
-    row = Renderer(tokenizer, PROFILE).prompt((Message("user", (Text("hello"),)),), Frames((0, 0), SIZES[0]))
-    assert {"pixel_values", "pixel_values_videos"}.isdisjoint(Collator(0)([row]))
-
-
 def test_a_frame_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match="30x56"):
         patches([np.zeros((56, 30, 3), np.uint8)] * 2)

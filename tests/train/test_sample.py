@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
-import msgspec
 from processes import start
 from taught_judge import PROFILE, RECIPE, case
 
@@ -82,10 +81,3 @@ def test_two_processes_give_the_same_file(taught: Path, sampled: Path, tmp_path:
     out = tmp_path / "traces.jsonl"
     start("sample", taught, out, count=2)
     assert out.read_bytes() == sampled.read_bytes()
-
-
-def test_a_case_that_is_asked_twice_is_two_queries(taught: Path, tmp_path: Path) -> None:
-    out = tmp_path / "traces.jsonl"
-    recipe = msgspec.structs.replace(RECIPE, sample=msgspec.structs.replace(RECIPE.sample, queries=4))
-    sample(recipe, taught, [CASES[0], CASES[0], CASES[1], CASES[0]], out)
-    assert [row["key"] for row in read_rows(out)] == [CASES[n].key for n in (0, 0, 1, 0)]
