@@ -16,7 +16,7 @@ from huggingface_hub import hf_hub_download
 from pull_commands import isolate_client
 
 from vrt_lite.cli import run
-from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.errors import ModelError
 from vrt_lite.evaluation.fetching import fetch_named_clips, fetch_set, set_folder
 from vrt_lite.evaluation.layouts import Layout, layouts_of
 from vrt_lite.evaluation.sets import locate_set, read_set
@@ -166,8 +166,3 @@ def test_genai_bench_brings_a_split_and_the_clips_that_its_table_names(
         assert len(hub.ranges) == 2 * pairs - 2
     assert (folder / "videos" / "dir" / "g5b.mp4").read_bytes() == b"5b"
     assert "2 clip(s) are not in" in lines[-1]
-
-
-def test_a_split_that_is_not_on_the_hub_is_refused() -> None:
-    with pytest.raises(UsageError, match="split unifiedreward is not on the hub"):
-        fetch(layouts_of("genai-bench", "unifiedreward")[0])
