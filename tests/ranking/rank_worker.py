@@ -63,7 +63,7 @@ def main(judge: str, store: str, folder: str, lines: str) -> list[str]:
     """The names of the clips, best first."""
     Traced.lines = Path(lines)
     with Store(Path(store)) as opened, JUDGES[judge](Path(store).parent) as made:
-        groups, effort = read_entries([folder], prompt=PROMPT), Effort(both_orders=judge == "bundled")
+        groups, effort = read_entries([folder], prompt=PROMPT), Effort(both_orders=False)
         ranking = rank_clips(groups, store=opened, judge=made, watcher=unwatched(), effort=effort)
     return [clip.name for clip in ranking.ladders[0].ranked]
 

@@ -189,18 +189,18 @@ def test_hostile_names_stay_text_at_any_width(tmp_path: Path, monkeypatch: pytes
                 assert all(cell_len(line) <= width for line in table.splitlines())
 
 
-@pytest.mark.parametrize("width", [20, 60, 120])
+@pytest.mark.parametrize("width", [20, 120])
 def test_the_live_board_stays_within_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     for name, value in (("COLUMNS", str(width)), ("LINES", "8"), ("TERM", "xterm")):
         monkeypatch.setenv(name, value)
-    stream, clips = Terminal(), group(write_greys(tmp_path / "in", range(60, 132, 12)))
+    stream, clips = Terminal(), group(write_greys(tmp_path / "in", range(60, 120, 12)))
     with Store() as store, RankingView(Screen(stream)) as view:
         assert view._screen.is_live
         ranked(store, Brightness(), clips, watcher=view, effort=Effort(both_orders=False))
     lines = [OURS.sub("", line) for line in re.split(r"[\r\n]", stream.getvalue())]
     assert max(map(cell_len, lines)) <= width
-    assert any("of 15" in line for line in lines)
-    assert any("take 6" in line for line in lines)
+    assert any("of 10" in line for line in lines)
+    assert any("take 5" in line for line in lines)
 
 
 def test_plain_progress_is_a_line_a_judgement(tmp_path: Path) -> None:
@@ -253,9 +253,9 @@ def moving(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three clips of a texture that moves, ever brighter; of the last each picture is shown four times."""
     folder, texture = tmp_path_factory.mktemp("moving"), scenes()["texture"]
     for name, hold, shade in (("a.mp4", 1, 0), ("b.mp4", 1, 4), ("stutters.mp4", 4, 8)):
-        held = [texture[t - t % hold].astype(int) + shade for t in range(len(texture))]
+        held = [texture[t - t % hold][:120, :208].astype(int) + shade for t in range(32)]
         pictures = [np.repeat(np.clip(picture, 0, 255).astype(np.uint8)[..., None], 3, 2) for picture in held]
-        write_clip(folder / name, fps=16, size=(416, 240), pictures=pictures, bframes=0)
+        write_clip(folder / name, fps=16, size=(208, 120), pictures=pictures, bframes=0)
     return folder
 
 
