@@ -83,10 +83,8 @@ class Bench:
         """Evaluate once, and return the figures as in JSON; options are a selection's, `split`, `name` and `pixels`."""
         split, name, pixels = (options.pop(key, None) for key in ("split", "name", "pixels"))
         self.backend = ScriptedBackend(replies)  # type: ignore[arg-type]
-        found, view = (
-            read_set(locate_set(table, split=split)),
-            EvaluationView(Screen(io.StringIO(), quiet=True), total=6),
-        )
+        found = read_set(locate_set(table, split=split))
+        view = EvaluationView(Screen(io.StringIO(), quiet=True), total=6)
         with Judge("vrt-tiny-0", backend=self.backend, measures=False) as judge:
             if pixels:  # as where larger frames do not fit the memory
                 judge.mode.profile = judge.mode.profile.with_max_pixels(pixels)
@@ -277,21 +275,14 @@ def test_a_users_own_paths_lead_anywhere_and_a_published_sets_do_not(bench: Benc
     (tables / "deep" / "er").mkdir(parents=True)
     one, two = (shutil.copyfile(clip, bench.folder / f"{n}.mp4") for n, clip in enumerate(bench.clips[:2]))
     shutil.copyfile(one, tables / "deep" / "er" / "name.mp4")
-    paths = (
-        f"../../{two.name}",
-        f"er/../../../{two.name}",
-        f"..\\..\\{two.name}",
-        "elsewhere/name.mp4",
-        "../nowhere.mp4",
-        "/",
-    )
-    rows = [f"{one},{path},A" for path in paths]
+    ways = ("../..", "er/../../..", "..\\..")
+    others = ("elsewhere/name.mp4", "../nowhere.mp4", "/")
+    rows = [f"{one},{path},A" for path in (*(f"{way}/{two.name}" for way in ways), *others)]
     (tables / "deep" / "mine.csv").write_text("\n".join(["a,b,overall", *rows]))
     figures = bench.ask(tables / "deep" / "mine.csv", [verdict("1000")] * 6)
     assert (pairs_of(figures), figures["failures"]["counts"]) == ((6, 4, 2, 0), {"missing clip": 2})
-    assert ["is not in" in of["why"] or "no file name" in of["why"] for of in figures["failures"]["first"]] == [
-        True
-    ] * 2
+    for failure, says in zip(figures["failures"]["first"], ("is not in", "is no file name"), strict=True):
+        assert says in failure["why"]
     row = {"prompt": "x", "left_video": str(one), "right_video": f"../{two.name}", "vote_type": "leftvote"}
     (tables / "test-0.jsonl").write_text(json.dumps(row) + "\n")
     failures = bench.ask(tables / "test-0.jsonl")["failures"]
@@ -346,26 +337,23 @@ def test_failures_are_listed_counted_and_wrong(bench: Bench, genai: Path) -> Non
     assert (figures["failures"]["counts"], pairs_of(figures)) == ({"broken clip": 1}, (6, 5, 1, 0))
 
 
-def test_a_run_goes_on_where_it_stopped(bench: Bench, genai: Path) -> None:
+def test_a_run_goes_on_where_it_stopped_within_its_budget(bench: Bench, genai: Path) -> None:
     def cut_short() -> Iterator[Reply]:
         yield from GENAI[:2]
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bench.ask(genai, cut_short())
-    [info] = bench.store.runs()
-    assert pairs_of(read_figures(bench.store.run(info.name)).to_json()) == (6, 2, 0, 4)
-    rest = bench.ask(genai, GENAI[2:])
-    assert len(bench.backend.conversations) == 4
+        bench.ask(genai, cut_short(), name="mine")
+    assert pairs_of(read_figures(bench.store.run("mine")).to_json()) == (6, 2, 0, 4)
+    assert pairs_of(bench.ask(genai, GENAI[2:], name="mine", budget=3)) == (6, 5, 0, 1)
+    assert len(bench.backend.conversations) == 3
+    rest = bench.ask(genai, GENAI[5:], name="mine")
+    assert len(bench.backend.conversations) == 1
     assert measured(rest, "tau", "diff") == {"OA": [(3, 6), (2, 4)]}
     assert len(list(bench.run.results())) == 6
-    assert bench.ask(genai) == rest, "nothing is asked of this judge"
-
-
-def test_budgets_and_limits_share_what_was_judged(bench: Bench, genai: Path) -> None:
-    for budget, replies, judged in ((2, GENAI, 2), (3, GENAI[2:], 5)):
-        assert pairs_of(bench.ask(genai, replies, budget=budget)) == (6, judged, 0, 6 - judged)
-        assert len(bench.backend.conversations) == budget
+    assert bench.ask(genai, name="mine") == rest, "nothing is asked of this judge"
+    with pytest.raises(UsageError, match=r"--limit none \(not 1\)"):
+        bench.ask(genai, name="mine", limit=1)
     assert pairs_of(bench.ask(genai, limit=2)) == (2, 2, 0, 0), "judged in the other run"
     assert len(bench.store.runs()) == 2
 
@@ -408,13 +396,6 @@ def test_a_random_order_is_the_seeds(bench: Bench, genai: Path) -> None:
     assert given + swapped == 6
     assert 0 < given < 6
     assert bench.ask(genai, order="random", seed=1) == figures
-
-
-def test_a_name_is_of_one_set_and_judge(bench: Bench, genai: Path) -> None:
-    bench.ask(genai, [verdict("1000")], name="mine", budget=1)
-    bench.ask(genai, name="mine", budget=0)
-    with pytest.raises(UsageError, match=r"--limit none \(not 1\)"):
-        bench.ask(genai, name="mine", limit=1)
 
 
 def test_a_hostile_table_stays_text(bench: Bench) -> None:
@@ -498,3 +479,6 @@ def test_a_set_whose_clips_are_all_missing_ends_with_a_status(
     assert failed == chosen >= 5
     assert (figures["split"], len(figures["published"]["figures"])) == (split, compared)
     assert "--from FOLDER" in err.splitlines()[-1]
+    assert run([*command, "-m", "no-such-model"]) == 4
+    with Store(tmp_path / "s") as store:
+        assert store.runs() == []

@@ -24,14 +24,6 @@ def test_calibrated_is_the_best_over_all_thresholds_at_the_lowest() -> None:
         assert (got.right, got.threshold) == (best, next(t for t, count in right.items() if count == best))
 
 
-def test_wilson_has_its_published_values() -> None:
-    # 8 of 10: centre (0.8 + 1.92073/10) / 1.384146 = 0.716740;
-    # half its width 1.959964/1.384146 · sqrt(0.016 + 0.0096036) = 0.226577
-    assert wilson(8, 10) == pytest.approx((0.490162, 0.943318), abs=2e-6)
-    assert (wilson(0, 10)[0], wilson(10, 10)[1]) == (0.0, pytest.approx(1.0))
-    assert wilson(0, 0) == (0.0, 1.0)
-
-
 def test_pairs_of_one_prompt_widen_a_differences_interval() -> None:
     """Ten prompts of twenty alike pairs say as much as ten pairs."""
     change = [int(prompt < 5) for prompt in range(10) for _ in range(20)]
@@ -42,7 +34,11 @@ def test_pairs_of_one_prompt_widen_a_differences_interval() -> None:
     assert -1 <= together[0] < alone[0] < 0.5 < alone[1] < together[1] <= 1
 
 
-def test_the_commonest_label_and_figures_of_nothing() -> None:
+def test_values_by_hand_and_figures_of_nothing() -> None:
+    # Wilson's interval of 8 of 10: centre (0.8 + 1.92073/10) / 1.384146 = 0.716740;
+    # half its width 1.959964/1.384146 · sqrt(0.016 + 0.0096036) = 0.226577
+    assert wilson(8, 10) == pytest.approx((0.490162, 0.943318), abs=2e-6)
+    assert (wilson(0, 10)[0], wilson(10, 10)[1], wilson(0, 0)) == (0.0, pytest.approx(1.0), (0.0, 1.0))
     assert [commonest(labels) for labels in ([0, 2, 0, 1], [2, 1, 0, 2, 1, 0], [])] == [0, 1, None]
     assert sign([1, 2], [0.0, -0.1]).right == 1, "no margin is no winner"
     for nothing in (tau([], []), diff([0], [0]), sign([], []), calibrated([], [])):

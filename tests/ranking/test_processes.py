@@ -211,7 +211,7 @@ def test_a_killed_engine_in_the_command(tmp_path: Path, deaths: int) -> None:
             if child and child.pid not in killed:
                 killed.add(child.pid)
                 child.send_signal(6)
-            time.sleep(0.02)
+            time.sleep(0.01)
         out, err = process.communicate(timeout=120)
     assert len(killed) == deaths
     # Killed once, the pair is tried again; killed twice, it has failed, and all others are judged.

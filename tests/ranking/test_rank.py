@@ -157,15 +157,18 @@ def test_judgements_are_chosen_until_the_order_is_certain(store: Store, tmp_path
 
 
 def test_groups_are_ranked_by_themselves(store: Store, greys: list[Path], tmp_path: Path) -> None:
-    """Clips of one name are told by their folders."""
-    alike = [greys[0], *write_greys(tmp_path / "b", [120])]
-    ranking = ranked(store, Brightness(), group(alike, "x", "One."), group(greys[1:], "y", "Two."))
+    """Two groups may share clips. Clips of one name are told by their folders."""
+    alike = write_greys(tmp_path / "b", [120])
+    groups = group([*greys[:3], *alike], "x", "One."), group(greys[1:], "y", "Two.")
+    ranking = ranked(store, Brightness(), *groups)
     assert [names(ladder) for ladder in ranking.ladders] == [
-        ("b/take 1.mp4", "in/take 1.mp4"),
+        ("in/take 2.mp4", "b/take 1.mp4", "in/take 1.mp4", "in/take 3.mp4"),
         ("take 2.mp4", "take 4.mp4", "take 3.mp4"),
     ]
-    assert [ladder.prompt for ladder in ranking.ladders] == ["One.", "Two."]
+    assert [(ladder.prompt, ladder.judgements) for ladder in ranking.ladders] == [("One.", 12), ("Two.", 6)]
     assert store.run(ranking.run).about["prompts"] == ["One.", "Two."]
+    again = ranked(store, Brightness(), *groups)
+    assert (again.found, again.ladders) == (18, ranking.ladders), "each group finds what was judged by its own prompt"
 
 
 def test_what_cannot_take_part_is_listed_with_its_reason(store: Store, greys: list[Path], tmp_path: Path) -> None:

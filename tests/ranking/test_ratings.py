@@ -53,9 +53,8 @@ def round_robin(
 def tau(strength: np.ndarray, rated: tuple[float, ...]) -> float:
     """Kendall's tau between true and rated strengths."""
     pairs = list(combinations(range(len(rated)), 2))
-    return float(
-        np.mean([np.sign(strength[i] - strength[j]) * np.sign(round(rated[i] - rated[j], 9)) for i, j in pairs])
-    )
+    gaps = [(strength[i] - strength[j], round(rated[i] - rated[j], 9)) for i, j in pairs]
+    return float(np.mean([np.sign(true) * np.sign(found) for true, found in gaps]))
 
 
 # Published estimates
