@@ -33,7 +33,7 @@ from vrt_lite.show.screen import Screen
 
 SMALL = ("--model", "vrt-tiny-0")  # the ladder's world is its own
 FLAGGING = ("--model", "vrt-tiny-2", "--orders", "one")
-HEADINGS = "RANK CLIP RATING LOW HIGH GROUP TA VQ MQ WON TIED LOST UNDECIDED FLAGGED"
+HEADINGS = "RANK CLIP RATING LOW HIGH GROUP VQ MQ WON TIED LOST UNDECIDED FLAGGED"
 HOSTILE = "\x1b[31m\x1b]0;owned\x07[bold]x[-] \u202egpj\u2066\nnew"
 HARMLESS = re.compile(r"[^\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]*")
 OURS = re.compile(r"\x1b\[[0-9;?]*[mAKhl]|[\r\n]")
@@ -64,25 +64,6 @@ def clips(tmp_path: Path, ladder: tuple[Path, ...]) -> Path:
     return tmp_path / "clips"
 
 
-def test_a_folder_is_ranked_and_found_again(capfd: pytest.CaptureFixture[str], clips: Path, tmp_path: Path) -> None:
-    best = tmp_path / "best"
-    command = ("rank", str(clips), "-p", PROMPT, *SMALL, "--top", "1", "--copy-to", str(best))
-    told = Told(capfd, *command)
-    assert told.status == 0
-    assert [line.split()[:2] for line in told.lines[:3]] == [["RANK", "CLIP"], ["1", "a.mp4"], ["2", "b.mp4"]]
-    assert told.lines[0].split() == HEADINGS.split()
-    assert "judged: 1 of 1 pairs, 2 judgement(s)" in told.lines
-    assert f"winner 1: {clips / 'a.mp4'} -> {best / '01-a.mp4'}" in told.lines
-    assert (best / "01-a.mp4").read_bytes() == (clips / "a.mp4").read_bytes()
-    assert "2 of 2" in told.err and "loading" in told.err
-    again = Told(capfd, *command)
-    assert (again.status, again.out, "loading" in again.err) == (0, told.out, False)
-    [name] = re.findall("^run: (.*)$", told.out, re.MULTILINE)
-    shown = Told(capfd, "show", name).lines
-    assert shown == [line for line in told.lines if not line.startswith("winner ")]
-    assert shown[-1] == "Best: a.mp4. As good: b.mp4. Flagged: b.mp4 (flicker)."
-
-
 def test_a_table_ranks_each_group_and_json_says_it_all(capfd: pytest.CaptureFixture[str], clips: Path) -> None:
     (clips / "c.mp4").write_text("no video", encoding="utf-8")
     rows = (
@@ -108,6 +89,7 @@ def test_a_table_ranks_each_group_and_json_says_it_all(capfd: pytest.CaptureFixt
     assert (ladder["judgements"], ranking["effort"]) == (1, "quick")
     out = Told(capfd, *command).out
     assert "one:" in out and "two:" not in out
+    assert "GROUP TA VQ MQ" in " ".join(out.split()), "this judge reads the prompt"
     for said in ("judged with effort quick, not with the model's own pixels", "gone.mp4", "the only clip of its group"):
         assert said in out
 
@@ -245,9 +227,6 @@ def test_a_strong_preference_for_the_first_leaves_the_order_right(tmp_path: Path
     assert "take 1.mp4 and take 2.mp4 on VQ, OA; overall undecided, leans to take 2.mp4 (0.5" in shown.getvalue()
 
 
-# Clips with a measured fault
-
-
 @pytest.fixture(scope="module")
 def moving(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three clips of a texture that moves, ever brighter; of the last each picture is shown four times."""
@@ -264,21 +243,31 @@ def renders(tmp_path: Path, moving: Path) -> Path:
     return shutil.copytree(moving, tmp_path / "renders")
 
 
-def test_a_flag_stands_beside_its_clip_in_every_output(
+def test_a_folder_is_ranked_with_its_flags_and_found_again(
     renders: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     best, page = tmp_path / "best", tmp_path / "all.html"
-    command = ("rank", str(renders), *FLAGGING, "-q", "--name", "all")
-    told = Told(capfd, *command, "--top", "3", "--copy-to", str(best))
+    command = ("rank", str(renders), *FLAGGING, "--name", "all", "--top", "3", "--copy-to", str(best))
+    told = Told(capfd, *command)
+    assert told.status == 0
+    assert told.lines[0].split() == HEADINGS.split()
+    places, clips = zip(*(line.split()[:2] for line in told.lines[1:4]), strict=True)
+    assert (places, clips[2]) == (("1", "2", "3"), "stutters.mp4")
+    assert told.lines[3].endswith("repeated 77 %")
+    assert "judged: 3 of 3 pairs, 3 judgement(s)" in told.lines
+    for place, name in enumerate(clips, start=1):
+        copy = best / f"0{place}-{name}"
+        assert f"winner {place}: {renders / name} -> {copy}" in told.lines
+        assert copy.read_bytes() == (renders / name).read_bytes()
+    assert "3 of 3" in told.err and "loading" in told.err
     assert "stutters.mp4 is flagged: repeated 77 %; it is copied all the same. --exclude-flagged leaves" in told.err
-    assert len(list(best.iterdir())) == 3
-    [row] = [line for line in told.lines if "stutters.mp4" in line and line[0].isdigit()]
-    assert row.endswith("repeated 77 %")
-    last = next(line for line in told.lines if line.startswith("Best: "))
-    assert last.endswith("Flagged: stutters.mp4 (stutter).")
-    assert Told(capfd, "show", "all").lines[-1] == last
-    for again in (command, ("show", "all")):
-        [ladder] = json.loads(Told(capfd, *again, "--json").out)["ladders"]
+    again = Told(capfd, *command)
+    assert (again.status, again.out, "loading" in again.err) == (0, told.out, False)
+    shown = Told(capfd, "show", "all").lines
+    assert shown == [line for line in told.lines if not line.startswith("winner ")]
+    assert re.fullmatch(r"Best: [ab]\.mp4\..* Flagged: stutters\.mp4 \(stutter\)\.", shown[-1])
+    for same in (command[:-4], ("show", "all")):
+        [ladder] = json.loads(Told(capfd, *same, "--json").out)["ladders"]
         assert {clip["name"]: clip["flags"] for clip in ladder["clips"]} == STUTTERS
     assert Told(capfd, "report", "all", "-o", str(page)).status == 0
     assert "repeated 77 %" in page.read_text(encoding="utf-8")
