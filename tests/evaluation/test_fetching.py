@@ -11,18 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from evaluation import make_sets
 from hub_server import Hub, serving
 from huggingface_hub import hf_hub_download
 from pull_commands import isolate_client
 
 from vrt_lite.cli import run
-from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.evaluation.fetching import fetch_set, set_folder
+from vrt_lite.errors import ModelError
+from vrt_lite.evaluation.fetching import fetch_named_clips, fetch_set, set_folder
 from vrt_lite.evaluation.layouts import Layout, layouts_of
 from vrt_lite.evaluation.sets import locate_set, read_set
 
+SETS = Path(__file__).parent / "sets"
 CLIP = os.urandom(3 * 2**20)
+VIDEOGEN = layouts_of("videogen-rewardbench")[0]
 
 
 @pytest.fixture(autouse=True)
@@ -47,33 +48,32 @@ def served(monkeypatch: pytest.MonkeyPatch, repository: str, files: dict[str, by
 @pytest.fixture
 def videogen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     files = {
-        "videogen-rewardbench.csv": make_sets.videogen().encode(),
+        "videogen-rewardbench.csv": (SETS / "videogen-rewardbench" / "videogen-rewardbench.csv").read_bytes(),
         "videos.zip": archive("videos/one/v1a.mp4", "videos/other/v1b.mp4"),
         "other.bin": b"not chosen",
     }
     yield from served(monkeypatch, "KlingTeam/VideoGen-RewardBench", files)
 
 
-def layout(name: str, split: str | None = None) -> Layout:
-    return layouts_of(name, split)[0]
-
-
-def lines() -> tuple[list[str], Layout]:
-    return [], layout("videogen-rewardbench")
+def fetch(chosen: Layout = VIDEOGEN) -> tuple[Path, list[str]]:
+    """The folder of a set that is fetched, and what is reported."""
+    lines: list[str] = []
+    return fetch_set(chosen, report=lines.append), lines
 
 
 def test_a_set_is_fetched_unpacked_and_not_fetched_again(videogen: Hub) -> None:
-    messages, chosen = lines()
-    folder = fetch_set(chosen, report=messages.append)
-    assert folder == set_folder(chosen.name)
+    folder, lines = fetch()
+    assert folder == set_folder("videogen-rewardbench")
     assert (folder / "videos" / "one" / "v1a.mp4").read_bytes() == CLIP
     table, videos, mark = sorted(path.name for path in folder.iterdir())
     assert (table, videos) == ("videogen-rewardbench.csv", "videos") and mark.endswith(".unpacked")
     assert len(read_set(locate_set(folder)).pairs) == 5
-    assert any("KlingTeam/VideoGen-RewardBench at 5037fcf163dd, licence mit" in line for line in messages)
+    assert any("KlingTeam/VideoGen-RewardBench at 5037fcf163dd, licence mit" in line for line in lines)
     asked = len(videogen.ranges)
-    fetch_set(chosen, report=messages.append)
+    fetch()
     assert len(videogen.ranges) == asked
+    videogen.status = 503
+    assert "is here already" in fetch()[1][-1]
 
 
 @pytest.mark.skipif(
@@ -81,52 +81,40 @@ def test_a_set_is_fetched_unpacked_and_not_fetched_again(videogen: Hub) -> None:
     reason="the client goes on in one call from its release 1 on",
 )
 def test_a_cut_connection_is_resumed(videogen: Hub) -> None:
-    messages, chosen = lines()
     videogen.cuts["videos.zip"] = [4 * 2**20]
-    folder = fetch_set(chosen, report=messages.append)
-    starts = [start for name, start in videogen.ranges if name == "videos.zip"]
-    assert len(starts) == 2
+    folder, _ = fetch()
+    assert [name for name, _ in videogen.ranges].count("videos.zip") == 2
     assert (folder / "videos" / "other" / "v1b.mp4").read_bytes() == CLIP
 
 
 def test_what_arrives_damaged_is_refused(videogen: Hub) -> None:
-    messages, chosen = lines()
     videogen.flips["videos.zip"] = 1
     with pytest.raises(ModelError, match="arrived damaged"):
-        fetch_set(chosen, report=messages.append)
-    assert not list(set_folder(chosen.name).rglob("*.mp4"))
-    assert (fetch_set(chosen, report=messages.append) / "videos" / "one" / "v1a.mp4").is_file()
+        fetch()
+    assert not list(set_folder("videogen-rewardbench").rglob("*.mp4"))
+    assert (fetch()[0] / "videos" / "one" / "v1a.mp4").is_file()
 
 
 @pytest.mark.parametrize(
-    "member", ["../outside.mp4", "videos/../../outside.mp4", "/outside.mp4", "videos\\..\\..\\x.mp4"]
+    "member", ["../outside.mp4", "videos/../../outside.mp4", "/outside.mp4", "videos\\..\\..\\outside.mp4"]
 )
-def test_an_archive_that_leaves_the_folder_is_refused(videogen: Hub, tmp_path: Path, member: str) -> None:
-    messages, chosen = lines()
+def test_an_archive_that_leaves_the_folder_is_refused(
+    videogen: Hub, tmp_path: Path, own_home: Path, member: str
+) -> None:
     videogen.files["videos.zip"] = archive("videos/one/v1a.mp4", member)
     with pytest.raises(ModelError, match="no path inside a folder"):
-        fetch_set(chosen, report=messages.append)
-    assert not list(tmp_path.rglob("outside.mp4"))
-    assert not list(set_folder(chosen.name).parent.parent.rglob("outside.mp4"))
+        fetch()
+    assert not [*tmp_path.rglob("*outside.mp4"), *own_home.rglob("*outside.mp4"), *Path("/").glob("outside.mp4")]
 
 
-def test_an_archive_that_is_none_is_refused(videogen: Hub) -> None:
-    messages, chosen = lines()
+def test_an_archive_that_is_none_and_a_hub_that_is_none_are_refused(videogen: Hub) -> None:
     videogen.files["videos.zip"] = b"PK no"
     with pytest.raises(ModelError, match="cannot be unpacked"):
-        fetch_set(chosen, report=messages.append)
-
-
-def test_without_the_hub_what_is_here_is_used(videogen: Hub) -> None:
-    messages, chosen = lines()
+        fetch()
+    (set_folder("videogen-rewardbench") / "videogen-rewardbench.csv").unlink()
     videogen.status = 503
     with pytest.raises(ModelError, match="503"):
-        fetch_set(chosen, report=messages.append)
-    videogen.status = 200
-    fetch_set(chosen, report=messages.append)
-    videogen.status = 503
-    fetch_set(chosen, report=messages.append)
-    assert "is here already" in messages[-1]
+        fetch()
 
 
 def test_the_command_fetches_only_when_asked_to(
@@ -137,25 +125,23 @@ def test_the_command_fetches_only_when_asked_to(
     assert "fetch it (13.4 GB): vrt-lite eval videogen-rewardbench --pull" in capfd.readouterr().err
     assert videogen.ranges == []
     assert run([*command, "--pull"]) == 0
-    fetched = len(videogen.ranges)
-    assert fetched == 2
+    assert len(videogen.ranges) == 2
     capfd.readouterr()
     assert run(command) == 0
     assert json.loads(capfd.readouterr().out)["set"] == "videogen-rewardbench"
-    assert len(videogen.ranges) == fetched
+    assert len(videogen.ranges) == 2
 
 
 def test_mj_bench_video_brings_every_clip(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {"test.json": make_sets.mj().encode(), "train.json": b"[]", "videos/test/0_0.mp4": b"clip"}
+    table = (SETS / "mj-bench-video" / "test.json").read_bytes()
+    files = {"test.json": table, "train.json": b"[]", "videos/test/0_0.mp4": b"clip"}
     for _ in served(monkeypatch, "MJ-Bench/MJ-BENCH-VIDEO", files):
-        folder = fetch_set(layout("mj-bench-video"), report=lambda _: None)
-        assert sorted(str(p.relative_to(folder).as_posix()) for p in folder.rglob("*.*")) == [
-            "test.json",
-            "videos/test/0_0.mp4",
-        ]
+        folder, _ = fetch(layouts_of("mj-bench-video")[0])
+        kept = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
+        assert kept == {"test.json", "videos/test/0_0.mp4"}
 
 
-@pytest.mark.parametrize(("split", "pairs"), [(None, 6), ("test_v1", 6), ("test", 5)])
+@pytest.mark.parametrize(("split", "pairs"), [(None, 6), ("test", 5)])
 def test_genai_bench_brings_a_split_and_the_clips_that_its_table_names(
     monkeypatch: pytest.MonkeyPatch, split: str | None, pairs: int
 ) -> None:
@@ -163,28 +149,20 @@ def test_genai_bench_brings_a_split_and_the_clips_that_its_table_names(
     from pyarrow import Table, parquet
 
     tables: dict[str, bytes] = {}
-    for name, votes in (("test_v1", make_sets.GENAI), ("test", make_sets.GENAI_TEST)):
+    for path in (SETS / "genai-bench" / "video_generation").iterdir():
         made = io.BytesIO()
-        parquet.write_table(Table.from_pylist([json.loads(line) for line in make_sets.genai(votes).splitlines()]), made)
-        tables[f"video_generation/{name}-00000-of-00001.parquet"] = made.getvalue()
-    chosen = layout("genai-bench", split)
-    folder = set_folder("genai-bench")
+        parquet.write_table(Table.from_pylist([json.loads(line) for line in path.read_text().splitlines()]), made)
+        tables[f"video_generation/{path.stem}.parquet"] = made.getvalue()
+    chosen, folder = layouts_of("genai-bench", split)[0], set_folder("genai-bench")
     for _ in served(monkeypatch, "TIGER-Lab/GenAI-Bench", tables):
         with pytest.raises(ModelError, match="genai-arena-video-mp4"):
-            fetch_set(chosen, report=lambda _: None)
+            fetch(chosen)
     assert [path.name for path in folder.rglob("*.parquet")] == [f"{chosen.split}-00000-of-00001.parquet"]
     assert len(read_set(locate_set(folder)).pairs) == pairs
-    messages: list[str] = []
+    lines: list[str] = []
     clips = {f"dir/g{n}{side}.mp4": f"{n}{side}".encode() for n in range(1, 7) for side in "ab" if n != 4}
     for hub in served(monkeypatch, "tianleliphoebe/genai-arena-video-mp4", clips):
-        from vrt_lite.evaluation.fetching import fetch_named_clips
-
-        fetch_named_clips(chosen, folder, report=messages.append)
+        fetch_named_clips(chosen, folder, report=lines.append)
         assert len(hub.ranges) == 2 * pairs - 2
     assert (folder / "videos" / "dir" / "g5b.mp4").read_bytes() == b"5b"
-    assert "2 clip(s) are not in" in messages[-1]
-
-
-def test_a_split_that_is_not_on_the_hub_is_refused() -> None:
-    with pytest.raises(UsageError, match="split unifiedreward is not on the hub"):
-        fetch_set(layout("genai-bench", "unifiedreward"), report=lambda _: None)
+    assert "2 clip(s) are not in" in lines[-1]

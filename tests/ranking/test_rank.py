@@ -1,24 +1,32 @@
-"""Rankings by a judge whose preferences are known: what is asked, how often, and what comes of it."""
+"""Rankings by a judge whose preferences are known: what is asked, how often, what comes of it, and what a run keeps."""
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from brightness import Brightness, judge_of, names, unwatched, write_grey, write_greys
+from brightness import Brightness, group, judge_of, names, ranked, unwatched, write_grey, write_greys
 from clips import cut
 from reports import Report
 
-from vrt_lite.errors import UsageError, VideoError
-from vrt_lite.ranking.entries import Group
+from vrt_lite.cli import run as vrt_lite
+from vrt_lite.errors import OutOfMemoryError, UsageError, VideoError
+from vrt_lite.interfaces import FrameStore, Observe, Sampling
+from vrt_lite.protocol.messages import KEYS, Conversation, Reply
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort, read_groups, read_rank_about
 from vrt_lite.ranking.winners import copy_winners, file_name
-from vrt_lite.records.ladders import Ranking
-from vrt_lite.runs.store import Store
+from vrt_lite.records.pairs import Question
+from vrt_lite.runs.export import csv_lines, json_lines
+from vrt_lite.runs.store import Run, Store
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.viewer import write_report
 
@@ -26,26 +34,28 @@ GREYS = (90, 200, 40, 150)
 BEST = ("take 2.mp4", "take 4.mp4", "take 1.mp4", "take 3.mp4")
 
 
-def ranked(
-    store: Store, backend: Brightness, *groups: Group, effort: Effort | None = None, name: str | None = None
-) -> Ranking:
-    with judge_of(backend) as judge:
-        return rank_clips(groups, store=store, judge=judge, watcher=unwatched(), effort=effort, name=name)
-
-
-def group(clips: list[Path], *, name: str = "", prompt: str = "Light.") -> Group:
-    return Group(name, prompt, tuple(clips))
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store() as opened:
+        yield opened
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "runs.sqlite")
+def greys(tmp_path: Path) -> list[Path]:
+    return write_greys(tmp_path / "in", GREYS)
 
 
-def test_every_pair_is_judged_in_both_orders_once(store: Store, tmp_path: Path) -> None:
+def asked_of(store: Store, *groups: Any, **options: Any) -> list[tuple[int, int]]:
+    """Which greys a judge is asked for that has not been asked before."""
     backend = Brightness()
-    clips = group(write_greys(tmp_path / "in", GREYS))
-    [ladder] = ranked(store, backend, clips).ladders
+    ranked(store, backend, *groups, **options)
+    return backend.asked
+
+
+def test_every_pair_is_judged_in_both_orders_once(store: Store, greys: list[Path], tmp_path: Path) -> None:
+    backend = Brightness()
+    ranking = ranked(store, backend, group(greys))
+    [ladder] = ranking.ladders
     assert names(ladder) == BEST
     assert [standing.rank for standing in ladder.standings] == [1, 2, 3, 4]
     assert [(s.won, s.tied, s.lost) for s in ladder.standings] == [(3, 0, 0), (2, 0, 1), (1, 0, 2), (0, 0, 3)]
@@ -54,45 +64,31 @@ def test_every_pair_is_judged_in_both_orders_once(store: Store, tmp_path: Path) 
     assert ladder.standings[0].ratings["VQ"].strength > 1
     assert {round(s.ratings["MQ"].strength, 6) for s in ladder.standings} == {0}
 
-    again = Brightness()
-    found = ranked(store, again, clips)
-    assert (again.asked, found.found, names(found.ladders[0])) == ([], 12, BEST)
-
-
-def test_what_a_run_says_of_itself_is_its_ladder(store: Store, tmp_path: Path) -> None:
-    ranking = ranked(store, Brightness(), group(write_greys(tmp_path, GREYS)))
+    # What its run says of itself is its ladder.
     run = store.run(ranking.run)
-    [stored] = map(rate_group, read_groups(run))
-    assert stored == ranking.ladders[0]
+    assert [rate_group(stored) for stored in read_groups(run)] == [ladder]
     [kept] = run.about["groups"]
-    assert kept["prompt"] == "Light."
-    assert [clip["name"] for clip in kept["clips"]] == [f"take {n}.mp4" for n in (1, 2, 3, 4)]
+    assert (kept["prompt"], [clip["name"] for clip in kept["clips"]]) == ("Light.", [path.name for path in greys])
     told = ranking.to_json()
     assert json.loads(json.dumps(told)) == told
     keys = {key for pair in told["ladders"][0]["pairs"] for key in pair["judgements"]}
     assert keys == {result.key for result in run.results()}
 
-
-def test_the_same_run_whatever_the_order_and_place(store: Store, tmp_path: Path) -> None:
-    clips = write_greys(tmp_path / "a", GREYS)
-    moved = [clip.rename(tmp_path / f"{number}.mp4") for number, clip in enumerate(clips)]
-    one = ranked(store, Brightness(), group(moved))
-    backend = Brightness()
-    two = ranked(store, backend, group(moved[::-1]))
-    assert (one.run, backend.asked) == (two.run, [])
-    other = Brightness()
-    assert ranked(store, other, group(moved, prompt="Dark.")).run != one.run
-    assert len(other.asked) == 12
+    # The run is the same whatever the order and place of its clips; another prompt is another run.
+    moved = [clip.rename(tmp_path / f"{number}.mp4") for number, clip in enumerate(greys)]
+    again = Brightness()
+    found = ranked(store, again, group(moved[::-1]))
+    assert (again.asked, found.found, found.run) == ([], 12, ranking.run)
+    other = ranked(store, again, group(moved, prompt="Dark."))
+    assert (len(again.asked), other.run != ranking.run) == (12, True)
 
 
-def test_one_order_is_half_the_work_and_both_go_on_from_it(store: Store, tmp_path: Path) -> None:
-    clips = group(write_greys(tmp_path, GREYS))
-    backend = Brightness()
-    [ladder] = ranked(store, backend, clips, effort=Effort(both_orders=False)).ladders
+def test_one_order_is_half_the_work_and_both_go_on_from_it(store: Store, greys: list[Path]) -> None:
+    backend, rest = Brightness(), Brightness()
+    [ladder] = ranked(store, backend, group(greys), effort=Effort(both_orders=False)).ladders
     assert (names(ladder), ladder.judgements) == (BEST, 6)
     assert len({one for one, _ in backend.asked}) > 1, "more than one clip is shown first"
-    rest = Brightness()
-    [ladder] = ranked(store, rest, clips).ladders
+    [ladder] = ranked(store, rest, group(greys)).ladders
     assert sorted(rest.asked) == sorted((two, one) for one, two in backend.asked)
     assert ladder.judgements == 12
 
@@ -105,167 +101,129 @@ def test_orders_that_disagree_are_undecided_and_are_reported(store: Store, tmp_p
     overall = pair.preferences["OA"]
     assert (overall.winner, overall.odds, overall.leans) == (0, pytest.approx((0.1, 0.45, 0.45)), 0)
     assert (ladder.judged, set(pair.preferences)) == (("VQ", "MQ"), {"VQ", "MQ", "OA"}), "it does not read the prompt"
-    told = next(pair for pair in ladder.to_json()["pairs"] if pair["disagreements"])
-    assert {key: (of["winner"], of["leans"]) for key, of in told["preferences"].items()} == {
-        "VQ": (0, 0),
-        "MQ": (0, None),
-        "OA": (0, 0),
-    }
+    told = next(pair for pair in ladder.to_json()["pairs"] if pair["disagreements"])["preferences"]
+    leans = {key: (of["winner"], of["leans"]) for key, of in told.items()}
+    assert leans == {"VQ": (0, 0), "MQ": (0, None), "OA": (0, 0)}
     assert all("TA" not in standing["ratings"] for standing in ladder.to_json()["standings"])
-    by_name = {ladder.clips[s.clip].name: s for s in ladder.standings}
-    one, two = by_name["take 1.mp4"], by_name["take 2.mp4"]
+    one, two, _ = sorted(ladder.standings, key=lambda standing: standing.clip)
     assert (one.won, one.tied, one.lost, one.undecided) == (0, 0, 1, 1)
     assert one.ratings["OA"].strength == pytest.approx(two.ratings["OA"].strength)
     assert set(one.letters) & set(two.letters)
     assert ladder.first.strength > 0
 
 
-def test_judgements_made_with_different_pixels_are_said_to_differ(store: Store, tmp_path: Path) -> None:
-    clips = group(write_greys(tmp_path, GREYS))
-    for pixels, effort in ((None, Effort(budget=2)), (784 * 16, Effort())):
-        with judge_of(Brightness()) as judge:
-            if pixels:  # as where the memory does not hold larger frames
-                judge.mode.profile = judge.mode.profile.with_max_pixels(pixels)
-            ranking = rank_clips([clips], store=store, judge=judge, watcher=unwatched(), effort=effort, name="mixed")
+def test_judgements_made_with_different_pixels_are_said_to_differ(
+    store: Store, greys: list[Path], tmp_path: Path
+) -> None:
+    ranked(store, Brightness(), group(greys), effort=Effort(budget=2), name="mixed")
+    with judge_of(Brightness()) as judge:
+        own = judge.mode.own.max_pixels
+        judge.mode.profile = judge.mode.profile.with_max_pixels(784 * 16)  # as where larger frames do not fit
+        ranking = rank_clips([group(greys)], store=store, judge=judge, watcher=unwatched(), name="mixed")
     [ladder] = ranking.ladders
-    own = judge.mode.own.max_pixels
-    made_with = [(of.max_pixels, of.judgements) for of in ladder.conditions.made_with]
-    assert made_with == [(784 * 16, 10), (own, 2)]
+    assert [(of.max_pixels, of.judgements) for of in ladder.conditions.made_with] == [(784 * 16, 10), (own, 2)]
     told = ladder.to_json()["conditions"]
     assert (told["comparable"], told["made_with"][1]["max_pixels"]) == (False, own)
-    [stored] = map(rate_group, read_groups(store.run("mixed")))
-    assert stored == ladder
+    assert [rate_group(stored) for stored in read_groups(store.run("mixed"))] == [ladder]
     shown = io.StringIO()
     show_ladders(ranking.ladders, (), run="mixed", stream=shown)
-    said = f"warning: 10 judgements at {784 * 16} pixels a frame, 2 at {own}: not comparable"
-    assert said in shown.getvalue().splitlines()
+    said = f"10 judgements at {784 * 16} pixels a frame, 2 at {own}: not comparable"
+    assert f"warning: {said}" in shown.getvalue().splitlines()
     write_report(store.run("mixed"), tmp_path / "r.html")
-    assert said.removeprefix("warning: ") in Report(tmp_path / "r.html").words
+    assert said in Report(tmp_path / "r.html").words
 
 
-def test_the_budget_holds_over_all_groups_and_sessions(store: Store, tmp_path: Path) -> None:
-    groups = [
-        group(write_greys(tmp_path / "a", GREYS), name="a"),
-        group(write_greys(tmp_path / "b", (50, 70, 90, 110)), name="b"),
-    ]
+def test_the_budget_holds_over_all_groups_and_sessions(store: Store, greys: list[Path], tmp_path: Path) -> None:
+    groups = [group(greys, "a"), group(write_greys(tmp_path / "b", (50, 70, 90, 110)), "b")]
+    one, two = ranked(store, Brightness(), *groups, effort=Effort(budget=1)).ladders
+    assert [standing.rank for standing in one.standings] == [1, 2]
+    shown = {standing.clip for standing in one.standings}
+    left = [(clip, "not judged yet") for clip in range(len(GREYS)) if clip not in shown]
+    assert [(of.clip, of.reason) for of in one.unranked] == left
+    assert (two.standings, len(two.unranked)) == ((), len(GREYS))
     backend = Brightness()
     ranking = ranked(store, backend, *groups, effort=Effort(budget=11))
-    assert len(backend.asked) == 11
+    assert len(backend.asked) == 10
     assert sorted(ladder.judgements for ladder in ranking.ladders) == [5, 6]
-    again = Brightness()
-    ranked(store, again, *groups, effort=Effort(budget=12))
-    assert len(again.asked) == 1
+    assert len(asked_of(store, *groups, effort=Effort(budget=12))) == 1
 
 
 def test_judgements_are_chosen_until_the_order_is_certain(store: Store, tmp_path: Path) -> None:
-    clips = group(write_greys(tmp_path, range(20, 230, 16)))
-    assert len(clips.clips) > 12
-    backend = Brightness()
+    clips, backend = group(write_greys(tmp_path, range(20, 230, 17))), Brightness()
     [ladder] = ranked(store, backend, clips, effort=Effort(confidence=0.6)).ladders
-    assert names(ladder) == tuple(f"take {n}.mp4" for n in range(14, 0, -1))
-    assert len(backend.asked) < 14 * 13 / 2
-    assert len(set(backend.asked)) == len(backend.asked)
-    again = Brightness()
-    ranked(store, again, clips, effort=Effort(confidence=0.6))
-    assert again.asked == []
+    assert names(ladder) == tuple(f"take {n}.mp4" for n in range(13, 0, -1))
+    assert len(set(backend.asked)) == len(backend.asked) < 13 * 12 / 2
+    assert asked_of(store, clips, effort=Effort(confidence=0.6)) == []
 
 
-def test_groups_are_ranked_by_themselves(store: Store, tmp_path: Path) -> None:
-    clips = write_greys(tmp_path, GREYS)
-    ranking = ranked(
-        store, Brightness(), group(clips[:3], name="x", prompt="One."), group(clips[1:], name="y", prompt="Two.")
-    )
+def test_groups_are_ranked_by_themselves(store: Store, greys: list[Path], tmp_path: Path) -> None:
+    """Two groups may share clips. Clips of one name are told by their folders."""
+    alike = write_greys(tmp_path / "b", [120])
+    groups = group([*greys[:3], *alike], "x", "One."), group(greys[1:], "y", "Two.")
+    ranking = ranked(store, Brightness(), *groups)
     assert [names(ladder) for ladder in ranking.ladders] == [
-        ("take 2.mp4", "take 1.mp4", "take 3.mp4"),
+        ("in/take 2.mp4", "b/take 1.mp4", "in/take 1.mp4", "in/take 3.mp4"),
         ("take 2.mp4", "take 4.mp4", "take 3.mp4"),
     ]
-    assert [ladder.prompt for ladder in ranking.ladders] == ["One.", "Two."]
+    assert [(ladder.prompt, ladder.judgements) for ladder in ranking.ladders] == [("One.", 12), ("Two.", 6)]
     assert store.run(ranking.run).about["prompts"] == ["One.", "Two."]
+    again = ranked(store, Brightness(), *groups)
+    assert (again.found, again.ladders) == (18, ranking.ladders), "each group finds what was judged by its own prompt"
 
 
-def test_what_cannot_take_part_is_listed_with_its_reason(store: Store, tmp_path: Path) -> None:
-    clips = write_greys(tmp_path / "in", GREYS)
-    twin = tmp_path / "twin.mp4"
-    twin.write_bytes(clips[0].read_bytes())
-    words = tmp_path / "words.mp4"
+def test_what_cannot_take_part_is_listed_with_its_reason(store: Store, greys: list[Path], tmp_path: Path) -> None:
+    twin, words, gone = (tmp_path / f"{name}.mp4" for name in ("twin", "words", "gone"))
+    twin.write_bytes(greys[0].read_bytes())
     words.write_text("no video", encoding="utf-8")
-    broken = cut(clips[1], 900)
-    given = [*clips, twin, words, broken, tmp_path / "gone.mp4", tmp_path]
-    ranking = ranked(store, Brightness(), group(given))
+    broken = {words, cut(greys[1], 900), gone, tmp_path}
+    ranking = ranked(store, Brightness(), group([*greys, twin, *broken]), group([twin], "alone"))
     assert names(ranking.ladders[0]) == BEST
-    reasons = {out.path: (out.reason, out.broken) for out in ranking.left_out}
-    assert set(reasons) == {twin, words, broken, tmp_path / "gone.mp4", tmp_path}
-    assert reasons[twin] == (f"the same content as {str(clips[0])!r}", False)
-    assert all(broken for path, (_, broken) in reasons.items() if path != twin)
-    assert all(str(path) not in reason for path, (reason, _) in reasons.items() if path != twin)
+    assert [ladder.group for ladder in ranking.ladders] == [""]
+    reasons = {(out.group, out.path): out.reason for out in ranking.left_out if not out.broken}
+    alone = "the only clip of its group that can be used"
+    assert reasons == {("", twin): f"the same content as {str(greys[0])!r}", ("alone", twin): alone}
+    found = {out.path: out.reason for out in ranking.left_out if out.broken}
+    assert found.keys() == broken
+    assert all(str(path) not in reason for path, reason in found.items())
     assert read_rank_about(store.run(ranking.run)).left_out == ranking.left_out
-
-
-def test_two_clips_are_needed(store: Store, tmp_path: Path) -> None:
-    [clip] = write_greys(tmp_path, [80])
     with pytest.raises(UsageError, match="Two different clips"):
-        ranked(store, Brightness(), group([clip, clip]))
+        ranked(store, Brightness(), group([twin, twin]))
     with pytest.raises(VideoError, match=r"gone\.mp4"):
-        ranked(store, Brightness(), group([clip, tmp_path / "gone.mp4"]))
-    pair = group(write_greys(tmp_path / "more", (10, 90)), name="pair")
-    ranking = ranked(store, Brightness(), group([clip], name="alone"), pair)
-    assert [ladder.group for ladder in ranking.ladders] == ["pair"]
-    assert [(out.path, out.broken) for out in ranking.left_out] == [(clip, False)]
+        ranked(store, Brightness(), group([twin, gone]))
 
 
-def test_a_clip_without_any_verdict_is_not_ranked(store: Store, tmp_path: Path) -> None:
-    clips = group(write_greys(tmp_path, GREYS))
-    backend = Brightness(dark=60)
-    [ladder] = ranked(store, backend, clips).ladders
+def test_a_clip_without_any_verdict_is_not_ranked(store: Store, greys: list[Path]) -> None:
+    [ladder] = ranked(store, Brightness(dark=60), group(greys)).ladders
     assert names(ladder) == BEST[:3]
     assert [(of.clip, of.reason) for of in ladder.unranked] == [(2, "No verdict: it is too dark.")]
     assert (ladder.judgements, ladder.failures) == (12, 6)
-    again = Brightness()
-    ranked(store, again, clips)
-    assert again.asked == [], "a failure is an answer"
+    assert asked_of(store, group(greys)) == [], "a failure is an answer"
 
 
-def test_clips_of_one_name_are_told_by_their_folders(store: Store, tmp_path: Path) -> None:
-    clips = [*write_greys(tmp_path / "a", [90]), *write_greys(tmp_path / "b", [120])]
-    [ladder] = ranked(store, Brightness(), group(clips)).ladders
-    assert names(ladder) == ("b/take 1.mp4", "a/take 1.mp4")
+def test_winners_are_copied_and_nothing_is_overwritten(store: Store, greys: list[Path], tmp_path: Path) -> None:
+    ranking = ranked(store, Brightness(), group(greys[:2], "../x"), group(greys[2:], "y."))
+    chosen = [(ladder.group, ladder.ranked) for ladder in ranking.ladders]
+    copies = [path.relative_to(tmp_path / "groups") for path in copy_winners(chosen, tmp_path / "groups")]
+    assert [path.parent.name for path in copies] == ["01-_x", "01-_x", "02-y", "02-y"], "a folder for each group"
+    assert copies[2].name == "01-take 4.mp4"
 
-
-def test_winners_are_copied_and_nothing_is_overwritten(store: Store, tmp_path: Path) -> None:
-    [ladder] = ranked(store, Brightness(), group(write_greys(tmp_path / "in", GREYS))).ladders
-    chosen, out = [("", ladder.ranked[:2])], tmp_path / "out"
-    copies = copy_winners(chosen, out)
-    assert [path.name for path in copies] == ["01-take 2.mp4", "02-take 4.mp4"]
-    assert copies[0].read_bytes() == (tmp_path / "in" / "take 2.mp4").read_bytes()
+    out = tmp_path / "out"
+    copies = copy_winners(chosen[:1], out)
+    assert [path.name for path in copies] == ["01-take 2.mp4", "02-take 1.mp4"]
+    assert copies[0].read_bytes() == greys[1].read_bytes()
     stamp = copies[0].stat().st_mtime_ns
-    assert copy_winners(chosen, out) == copies
+    assert copy_winners(chosen[:1], out) == copies
     assert copies[0].stat().st_mtime_ns == stamp
-
     copies[0].unlink()
     copies[1].write_bytes(b"mine")
     with pytest.raises(UsageError, match="is there already and is another file"):
-        copy_winners(chosen, out)
-    assert [path.name for path in out.iterdir()] == ["02-take 4.mp4"]
-    assert copies[1].read_bytes() == b"mine"
+        copy_winners(chosen[:1], out)
+    assert [path.read_bytes() for path in out.iterdir()] == [b"mine"]
 
-
-def test_winners_of_several_groups_have_a_folder_each(store: Store, tmp_path: Path) -> None:
-    clips = write_greys(tmp_path / "in", GREYS)
-    ranking = ranked(store, Brightness(), group(clips[:2], name="../x"), group(clips[2:], name="y."))
-    chosen = [(ladder.group, ladder.ranked[:1]) for ladder in ranking.ladders]
-    copies = copy_winners(chosen, tmp_path / "out")
-    assert [path.relative_to(tmp_path / "out").as_posix() for path in copies] == [
-        "01-_x/01-take 2.mp4",
-        "02-y/01-take 4.mp4",
-    ]
-
-
-def test_a_winner_that_changed_is_not_copied(store: Store, tmp_path: Path) -> None:
-    [ladder] = ranked(store, Brightness(), group(write_greys(tmp_path / "in", GREYS))).ladders
-    write_grey(tmp_path / "in" / "take 2.mp4", 3)
+    write_grey(greys[1], 3)
     with pytest.raises(UsageError, match="has changed since it was ranked"):
-        copy_winners([("", ladder.ranked[:1])], tmp_path / "out")
-    assert list((tmp_path / "out").iterdir()) == []
+        copy_winners(chosen[:1], tmp_path / "more")
+    assert list((tmp_path / "more").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -285,13 +243,92 @@ def test_copies_have_names_that_any_system_takes(name: str, kept: str) -> None:
     assert file_name(1, name) == kept
 
 
-def test_a_clip_that_no_judgement_has_shown_has_no_place(store: Store, tmp_path: Path) -> None:
-    """With a budget of one, all but two."""
-    groups = [group(write_greys(tmp_path / name, GREYS), name=name) for name in "ab"]
-    one, two = ranked(store, Brightness(), *groups, effort=Effort(budget=1)).ladders
-    assert [standing.rank for standing in one.standings] == [1, 2]
-    shown = {standing.clip for standing in one.standings}
-    left = [(clip, "not judged yet") for clip in range(len(GREYS)) if clip not in shown]
-    assert [(of.clip, of.reason) for of in one.unranked] == left
-    assert two.standings == ()
-    assert len(two.unranked) == len(GREYS)
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OutOfMemoryError("No memory.")], ids=repr)
+def test_a_call_that_ends_before_its_first_judgement_leaves_no_run(
+    store: Store, greys: list[Path], error: BaseException
+) -> None:
+    class Failing:
+        def reply(self, context: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
+            raise error
+
+    with pytest.raises(type(error)):
+        ranked(store, Failing(), group(greys[:2]), name="foxes")
+    assert store.runs() == []
+    assert ranked(store, Brightness(), group(greys[:2], prompt="Dark."), name="foxes").ladders, "the name is free"
+
+
+def test_a_name_is_of_one_prompt_and_clips_may_come_and_go(store: Store, greys: list[Path], tmp_path: Path) -> None:
+    clips, new = greys[:3], write_grey(tmp_path / "new.mp4", 120)
+    assert len(asked_of(store, group(clips), name="foxes")) == 6
+    with pytest.raises(UsageError, match=r"Run 'foxes' was made with prompt 'Light\.' \(not 'Dark\.'\)\. Give another"):
+        ranked(store, Brightness(), group(clips, prompt="Dark."), name="foxes")
+    more = Brightness()
+    [ladder] = ranked(store, more, group([*clips[:2], new]), name="foxes").ladders
+    assert (len(more.asked), names(ladder)) == (4, ("take 2.mp4", "new.mp4", "take 1.mp4"))
+    run = store.run("foxes")
+    assert {result.prompt for result in run.results()} == {"Light."}
+    assert len(list(run.results())) == ladder.judgements == 6
+    exported = list(csv.DictReader(io.StringIO("".join(csv_lines(run)))))
+    assert {row["first"] for row in exported} == {"take 1.mp4", "take 2.mp4", "new.mp4"}
+    assert asked_of(store, group(clips), name="foxes") == [], "what was judged before the clip went is found again"
+    assert len(list(run.results())) == 6
+
+
+@pytest.fixture
+def mixed(store: Store, tmp_path: Path) -> Run:
+    """A run with undecided pairs, failures, pairs in one order only, and one order judged again with smaller frames."""
+    clips = write_greys(tmp_path / "in", (10, 100, 104, 108, 200))
+    ranked(store, Brightness(near=4, biased=1, dark=20), group(clips), name="foxes")
+    run = store.run("foxes")
+    _, one, two, three, bright = (store.digest(clip) for clip in clips)
+    missing = {(one, bright), (bright, two)}
+    run.list_only(lambda result: (result.first, result.second) not in missing)
+    with judge_of(Brightness(near=300)) as judge:
+        tied = judge.compare(clips[3], clips[4], prompt="Light.")
+    run.add(Question(three, bright, "Light.", "with smaller frames"), tied)
+    return run
+
+
+def test_figures_are_one_wherever_they_are_told(mixed: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO("".join(csv_lines(mixed)))))
+    both = {tuple(sorted((row["first"], row["second"]))): row for row in rows if row["OA both orders"]}
+    differ = Counter(key for row in both.values() for key in row["orders disagree on"].split())
+    undecided = Counter(key for row in both.values() for key in KEYS if "undecided" in row[f"{key} both orders"])
+    judged = {tuple(sorted((row["first"], row["second"]))) for row in rows if row["OA"]}
+    assert (undecided["OA"], differ["OA"], len(both), len(judged)) == (2, 3, 4, 6)
+    failed = sum(bool(row["error"]) for row in rows)
+    assert failed > 0
+
+    lines = [json.loads(line) for line in json_lines(mixed)]
+    told = {tuple(sorted((r["first"]["name"], r["second"]["name"]))): r for r in lines if r["both_orders"]}
+    assert Counter(key for row in told.values() for key in row["disagreements"]) == differ
+
+    assert vrt_lite(["show", "foxes", "--json"]) == 0
+    shown = json.loads(capfd.readouterr().out)
+    [ladder] = shown["ladders"]
+    keys = [key for key in KEYS if key != "TA"]
+    assert ladder["orders"] == {
+        "pairs": len(both),
+        "judged": dict.fromkeys(keys, len(both)),
+        "differ": {key: differ[key] for key in keys},
+        "undecided": {key: undecided[key] for key in keys},
+    }
+    assert (shown["failures"], ladder["failures"], shown["judgements"]) == (failed, failed, len(rows))
+    assert sum(standing["undecided"] for standing in ladder["standings"]) == 2 * undecided["OA"]
+
+    assert vrt_lite(["show", "foxes"]) == 0
+    text = re.sub(" +", " ", capfd.readouterr().out)
+    by_dimension = ", ".join(f"{key} in {differ[key]}" for key in ("VQ", "MQ"))
+    overall = f"overall in {differ['OA']} of {len(both)} pairs judged in both, {undecided['OA']} of them undecided"
+    assert f"orders disagree {overall}; {by_dimension}\n" in text
+    for standing in ladder["standings"]:
+        rated, low, high = (f"{standing['ratings']['OA'][name]:+.2f}" for name in ("strength", "low", "high"))
+        assert f" {standing['name']} {rated} {low} {high} " in text
+
+    write_report(mixed, tmp_path / "r.html")
+    page = Report(tmp_path / "r.html")
+    [part] = page.record["groups"]
+    assert part["ladder"] == {name: value for name, value in ladder.items() if name != "pairs"}
+    assert f"orders disagree {overall}; {by_dimension}" in part["words"]["notes"]
+    assert sum(cell["differ"] for cell in part["matrix"]["cells"]["OA"]) == differ["OA"]
+    assert sum("orders disagree" in row[-1] for row in page.index) == differ["OA"]
