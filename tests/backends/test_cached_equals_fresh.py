@@ -127,6 +127,7 @@ def go_on(transcript: Conversation, reply: Reply, draw: random.Random) -> Conver
 
 @SEEDS
 def test_kept_and_fresh_are_bit_equal(seeds: range, keeping: Listened, forgetting: Listened) -> None:
+    """No stale frame is shown, no guess changes a reply, and the same seed draws the same tokens."""
     reused = 0
     for seed in seeds:
         draw = random.Random(seed)

@@ -238,20 +238,24 @@ def three(scorer: Scorer) -> Iterator[LlamaCppBackend]:
         yield backend
 
 
-def check_scores(backend: LlamaCppBackend, heads: int, cases: Sequence[head_cases.Case], most: float) -> None:
-    for case in cases:
-        reply = score(backend, case)
-        assert (reply.text, reply.tokens, reply.usage.tokens_generated) == ("", (), 0)
-        wanted = reported(SCORES[f"{heads} heads"][case.name])
-        assert reported(reply.scores) == pytest.approx(wanted, rel=0, abs=most)
+def score_all(backend: LlamaCppBackend, cases: Sequence[head_cases.Case]) -> dict[str, Reply]:
+    return {case.name: score(backend, case) for case in cases}
 
 
-def test_scores_are_the_references(judge: LlamaCppBackend, three: LlamaCppBackend, scorer: Scorer) -> None:
-    check_scores(judge, 1, head_cases.CASES, 1e-3)
-    check_scores(three, 3, head_cases.CASES[:2], 1e-3)
+@pytest.fixture(scope="module")
+def scored(judge: LlamaCppBackend) -> dict[str, Reply]:
+    return score_all(judge, head_cases.CASES)
+
+
+def test_scores_are_the_references(scored: dict[str, Reply], three: LlamaCppBackend, scorer: Scorer) -> None:
     # Of the quantised weights the clips in one form alone: the form is none of theirs.
     with opened(scorer(1, "q8_0")) as quantised:
-        check_scores(quantised, 1, head_cases.CASES[:2], 1e-2)
+        rough = score_all(quantised, head_cases.CASES[:2])
+    for heads, most, replies in ((1, 1e-3, scored), (3, 1e-3, score_all(three, (FIRST, SECOND))), (1, 1e-2, rough)):
+        for name, reply in replies.items():
+            assert (reply.text, reply.tokens, reply.usage.tokens_generated) == ("", (), 0)
+            wanted = reported(SCORES[f"{heads} heads"][name])
+            assert reported(reply.scores) == pytest.approx(wanted, rel=0, abs=most)
 
 
 def test_positions_that_go_by_the_grid_would_give_other_scores(judge: LlamaCppBackend) -> None:
@@ -260,11 +264,12 @@ def test_positions_that_go_by_the_grid_would_give_other_scores(judge: LlamaCppBa
     assert max(abs(found[name] - wanted[name]) for name in wanted) > 1e-2
 
 
-def test_clips_at_once_get_the_scores_that_they_get_alone(judge: LlamaCppBackend, scorer: Scorer) -> None:
-    expected = [score(judge, case).scores for case in (FIRST, SECOND)]
+def test_clips_at_once_get_the_scores_that_they_get_alone(scored: dict[str, Reply], scorer: Scorer) -> None:
+    cases = (FIRST, SECOND)
     with opened(scorer(), sequences=2) as together, closing(Scheduler(2)) as scheduler:
-        work = [asked(together, case, lane) for case, lane in zip((FIRST, SECOND), together.lanes, strict=True)]
-        assert [each.result().scores for each in [scheduler.submit(one) for one in work]] == expected
+        work = [asked(together, case, lane) for case, lane in zip(cases, together.lanes, strict=True)]
+        found = [each.result().scores for each in [scheduler.submit(one) for one in work]]
+    assert found == [scored[case.name].scores for case in cases]
 
 
 def test_no_caption_changes_what_is_scored_before_it_or_which_tokens_are_read(judge: LlamaCppBackend) -> None:

@@ -110,19 +110,6 @@ def test_nothing_is_computed_twice_within_a_verdict() -> None:
     assert (exchanged.usage.frames_encoded, exchanged.usage.frames_reused) == (0, 8), "whatever asks for them"
 
 
-def test_a_stale_frame_is_never_shown(backend: LlamaCppBackend) -> None:
-    texts = {}
-    for seed in (1, 2, 1, 2):
-        reply = reply_of(backend, store=Drawn(seed=seed))
-        assert texts.setdefault(seed, (reply.tokens, reply.odds)) == (reply.tokens, reply.odds)
-    assert len(texts) == 2
-
-
-def test_the_same_seed_draws_the_same_reply(backend: LlamaCppBackend) -> None:
-    drawn = [reply_of(backend, sampling=Sampling(40, temperature=3.0, seed=seed)).tokens for seed in (1, 1, 2)]
-    assert drawn[0] == drawn[1] != drawn[2]
-
-
 def test_a_context_too_small_says_so() -> None:
     with open_backend(context=512) as small, pytest.raises(ContextFullError, match=r"holds 512\. Raise --ctx"):
         reply_of(small)
