@@ -18,40 +18,21 @@ Act = Callable[["ChatRequest"], None]
 
 @dataclass
 class Server:
-    """The script, how the server calls itself, and what it was request."""
+    """The script, how the server calls itself, and what it was asked. `extra` are answers at other paths."""
 
     script: Sequence[Act] = ()
     owner: str = "vllm"
     models: Any = None
     key: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Answers at other paths, as /version."""
     bodies: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     most_at_once: int = 0
-    """The most requests that were under way at once."""
     over: threading.Event = field(default_factory=threading.Event)
     url: str = ""
-    _taken: int = 0
-    _open: int = 0
-    _lock: Any = field(default_factory=threading.Lock)
-
-    def next_act(self) -> Act:
-        with self._lock:
-            act = self.script[min(self._taken, len(self.script) - 1)]
-            self._taken += 1
-            return act
-
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        with self._lock:
-            self._open += 1
-            self.most_at_once = max(self.most_at_once, self._open)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._open -= 1
+    taken: int = 0
+    under_way: int = 0
+    lock: Any = field(default_factory=threading.Lock)
 
 
 class ChatRequest(BaseHTTPRequestHandler):
@@ -63,36 +44,41 @@ class ChatRequest(BaseHTTPRequestHandler):
     body: dict[str, Any]
 
     def do_GET(self) -> None:
-        self.chat_server.keys.append(self.headers.get("Authorization", ""))
-        if self.chat_server.key and self.headers.get("Authorization") != f"Bearer {self.chat_server.key}":
-            return self.whole(401, {"error": {"message": f"bad key {self.headers.get('Authorization')}"}})
-        if self.path == "/v1/models":
-            listed = {
-                "object": "list",
-                "data": [{"id": "judge", "object": "model", "owned_by": self.chat_server.owner}],
-            }
-            models = self.chat_server.models
-            return models(self) if callable(models) else self.whole(200, models or listed)
-        if self.path in self.chat_server.extra:
-            return self.whole(200, self.chat_server.extra[self.path])
-        return self.whole(404, {"detail": "Not Found"})
+        server, key = self.chat_server, self.headers.get("Authorization", "")
+        server.keys.append(key)
+        listed = {"object": "list", "data": [{"id": "judge", "object": "model", "owned_by": server.owner}]}
+        if server.key and key != f"Bearer {server.key}":
+            self.whole(401, {"error": {"message": f"bad key {key}"}})
+        elif self.path == "/v1/models":
+            self.whole(200, server.models or listed)
+        elif self.path in server.extra:
+            self.whole(200, server.extra[self.path])
+        else:
+            self.whole(404, {"detail": "Not Found"})
 
     def do_POST(self) -> None:
+        server = self.chat_server
         self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.chat_server.bodies.append(self.body)
-        self.chat_server.keys.append(self.headers.get("Authorization", ""))
-        with self.chat_server.counted():
-            self.chat_server.next_act()(self)
+        server.bodies.append(self.body)
+        server.keys.append(self.headers.get("Authorization", ""))
+        with server.lock:
+            act = server.script[min(server.taken, len(server.script) - 1)]
+            server.taken += 1
+            server.under_way += 1
+            server.most_at_once = max(server.most_at_once, server.under_way)
+        try:
+            act(self)
+        finally:
+            with server.lock:
+                server.under_way -= 1
 
     def whole(
         self, status: int, body: Any, *, headers: Mapping[str, str] | None = None, kind: str = "application/json"
     ) -> None:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        for name, value in (headers or {}).items():
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(data)), **(headers or {})}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
 
@@ -107,11 +93,10 @@ class ChatRequest(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def event(self, payload: Any) -> None:
-        text = payload if isinstance(payload, str) else json.dumps(payload)
-        self.send(f"data: {text}\n\n".encode())
+        self.send(f"data: {json.dumps(payload)}\n\n".encode())
 
     def end(self) -> None:
-        self.event("[DONE]")
+        self.send(b"data: [DONE]\n\n")
         self.send(b"")
 
     def drop(self) -> None:
@@ -121,20 +106,18 @@ class ChatRequest(BaseHTTPRequestHandler):
         pass
 
 
-def delta(text: str, *, odds: Sequence[tuple[str, float]] = (), finish: str | None = None) -> dict[str, Any]:
+def delta(text: str, *, odds: Sequence[tuple[str, float]] = ()) -> dict[str, Any]:
     """A chunk of one token, with the log probabilities of it and others."""
     likely = [{"token": token, "logprob": value, "bytes": None} for token, value in odds]
-    entry = {"token": text, "logprob": likely[0]["logprob"] if likely else -0.1, "bytes": None, "top_logprobs": likely}
-    logprobs = {"content": [entry]} if odds else None
-    return {"choices": [{"index": 0, "delta": {"content": text}, "logprobs": logprobs, "finish_reason": finish}]}
+    entries = [{**likely[0], "token": text, "top_logprobs": likely}] if likely else []
+    logprobs = {"content": entries} if entries else None
+    return {"choices": [{"index": 0, "delta": {"content": text}, "logprobs": logprobs, "finish_reason": None}]}
 
 
-def says(
-    text: str | Sequence[str],
-    *,
-    odds: Mapping[str, Sequence[tuple[str, float]]] | None = None,
-    finish: str = "stop",
-) -> Act:
+Odds = Mapping[str, Sequence[tuple[str, float]]]
+
+
+def says(text: str | Sequence[str], *, odds: Odds | None = None, finish: str = "stop") -> Act:
     """A good reply in these tokens, or in small pieces with digits on their own; `odds` by piece."""
 
     def act(request: ChatRequest) -> None:

@@ -32,7 +32,6 @@ from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings
 
 A, B = (Path(__file__).parent.parent / "examples" / name for name in ("a.mp4", "b.mp4"))
-PROMPT = "A red square moving right."
 FEW = np.array([[0.1, -0.0, np.inf], [np.nan, 1e-45, 3.0]], np.float32)
 
 
@@ -54,29 +53,23 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path / "some" / "embeddings")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 9), st.integers(0, 9), st.randoms(use_true_random=False), st.text())
 def test_what_is_put_is_got_bit_for_bit(
     tmp_path_factory: pytest.TempPathFactory, rows: int, columns: int, bits: random.Random, key: str
 ) -> None:
     disk = Disk(tmp_path_factory.mktemp("bits"))
-    array = np.frombuffer(bits.randbytes(4 * rows * columns), np.float32).reshape(rows, columns)
+    whole = np.frombuffer(bits.randbytes(16 * rows * columns), np.float32).reshape(2 * rows, 2 * columns)
+    array = whole[::2, ::-2]
     here = EmbeddingCache(disk)
     assert here.get(key) is None
     here.put(key, array)
-    assert same(here.get(key), array)
-    assert same(got(disk, key), array)
-    assert got(disk, f"{key}.") is None
-
-
-def test_a_strided_array_and_its_writable_origin(disk: Disk) -> None:
-    array = np.arange(24, dtype=np.float32).reshape(4, 6)[::2, ::-1]
-    put(disk, "strided", array)
-    assert same(got(disk, "strided"), array)
-    for found in (got(disk, "strided"), EmbeddingCache(disk).get("strided")):
+    for found in (here.get(key), got(disk, key)):
+        assert same(found, array)
         assert found is not None
         with pytest.raises(ValueError, match="read-only"):
-            found[0, 0] = 1
+            found[:] = 1
+    assert got(disk, f"{key}.") is None
 
 
 def test_one_key_in_two_namespaces_is_two(disk: Disk) -> None:
@@ -93,48 +86,31 @@ def test_one_key_in_two_namespaces_is_two(disk: Disk) -> None:
     two.put("key", FEW + 1)
     assert same(EmbeddingCache(disk, namespace=lambda: "one").get("key"), FEW)
     assert asked == ["one", "two"]
-
-
-def test_the_folder_is_the_users_alone(disk: Disk) -> None:
-    put(disk, "key", FEW)
     if sys.platform != "win32":
-        assert disk.folder.stat().st_mode & 0o777 == 0o700
+        assert disk.folder.stat().st_mode & 0o777 == 0o700, "the folder is the user's alone"
 
 
-def test_a_cut_or_grown_file_is_absent_and_dropped(disk: Disk) -> None:
+def test_a_damaged_or_foreign_file_is_absent_and_dropped(disk: Disk) -> None:
     put(disk, "key", FEW)
     [path] = entries(disk.folder)
     whole = path.read_bytes()
-    for damaged in (*(whole[:length] for length in range(len(whole))), whole + b"\0", whole * 2):
+    put(disk, "two", FEW + 1)
+    [two] = set(entries(disk.folder)) - {path}
+    cut_or_grown = [*(whole[:length] for length in range(len(whole))), whole + b"\0", whole * 2]
+    flipped = [
+        whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for at in range(len(whole)) for bit in range(8)
+    ]
+    for damaged in (*cut_or_grown, *flipped, two.read_bytes()):
         path.write_bytes(damaged)
-        assert got(disk, "key") is None
+        assert got(disk, "key") is None, damaged
         assert not path.exists()
     put(disk, "key", FEW)
     assert same(got(disk, "key"), FEW)
 
 
-def test_a_flipped_bit_anywhere_is_seen(disk: Disk) -> None:
-    put(disk, "key", FEW)
-    [path] = entries(disk.folder)
-    whole = path.read_bytes()
-    for at in range(len(whole)):
-        for bit in range(8):
-            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
-            assert got(disk, "key") is None, (at, bit)
-
-
-def test_another_entrys_file_under_its_name_is_seen(disk: Disk) -> None:
-    put(disk, "one", FEW)
-    [one] = entries(disk.folder)
-    put(disk, "two", FEW + 1)
-    [two] = set(entries(disk.folder)) - {one}
-    two.replace(one)
-    assert got(disk, "one") is None
-
-
 def test_the_least_recently_used_go_and_the_bound_holds(tmp_path: Path) -> None:
     disk = Disk(tmp_path, most_bytes=1_000_000)
-    arrays = {f"{i}": np.full((20, 256), i, np.float32) for i in range(120)}  # 20 KB each: 2.4 MB
+    arrays = {f"{i}": np.full((20, 256), i, np.float32) for i in range(80)}  # 20 KB each: 1.6 MB
     cache = EmbeddingCache(disk, memory_bytes=0)
     before, began = set[Path](), time.time() - 1000
     for i, (key, array) in enumerate(arrays.items()):
@@ -147,29 +123,15 @@ def test_the_least_recently_used_go_and_the_bound_holds(tmp_path: Path) -> None:
         before = set(entries(tmp_path))
         assert usage(tmp_path)[1] <= disk.most_bytes
     left = [key for key in arrays if got(disk, key) is not None]
-    newest = [key for key in arrays if int(key) >= 120 - len(left) + 1]
-    assert left == ["5", *newest]
+    assert left == ["5", *(key for key in arrays if int(key) >= 80 - len(left) + 1)]
     assert len(left) >= 40
     assert all(same(got(disk, key), arrays[key]) for key in left)
-
-
-def test_a_lower_bound_later_is_kept_to(tmp_path: Path) -> None:
-    for i in range(40):
-        put(Disk(tmp_path), f"{i}", np.full((20, 256), i, np.float32))
     put(Disk(tmp_path, most_bytes=200_000), "one more", np.zeros((20, 256), np.float32))
-    assert usage(tmp_path)[1] <= 200_000
-    assert got(Disk(tmp_path), "one more") is not None
+    assert usage(tmp_path)[1] <= 200_000, "a lower bound later is kept to"
+    assert got(disk, "one more") is not None
 
 
-def test_what_would_push_out_everything_is_kept_in_memory_only(tmp_path: Path) -> None:
-    cache = EmbeddingCache(Disk(tmp_path, most_bytes=100_000))
-    large = np.zeros((256, 256), np.float32)
-    cache.put("large", large)
-    assert same(cache.get("large"), large)
-    assert usage(tmp_path) == (0, 0)
-
-
-def test_memory_is_bounded_but_for_what_is_in_use() -> None:
+def test_memory_is_bounded_but_for_what_is_in_use_or_would_push_out_everything(disk: Disk) -> None:
     cache = EmbeddingCache(memory_bytes=3 * FEW.nbytes)
     for key in "abcdef":
         cache.put(key, FEW)
@@ -180,9 +142,13 @@ def test_memory_is_bounded_but_for_what_is_in_use() -> None:
     assert [key for key in "abcdef" if cache.get(key) is not None] == ["b", "c", "f"]
     cache.trim(frozenset("abcdef"))
     assert cache.get("c") is not None
+    cache, large = EmbeddingCache(Disk(disk.folder, most_bytes=100_000)), np.zeros((256, 256), np.float32)
+    cache.put("large", large)
+    assert same(cache.get("large"), large)
+    assert usage(disk.folder) == (0, 0)
 
 
-def test_foreign_files_are_left_alone(disk: Disk) -> None:
+def test_what_dead_processes_left_goes_as_the_oldest_and_foreign_files_stay(disk: Disk) -> None:
     put(disk, "folder", FEW)
     [taken] = entries(disk.folder)
     taken.unlink()
@@ -191,8 +157,16 @@ def test_foreign_files_are_left_alone(disk: Disk) -> None:
     foreign = [place / name for place in (disk.folder, taken) for name in names]
     for path in foreign:
         path.write_text("mine", encoding="utf-8")
+    left = disk.folder / f".{'0' * 16}.embedding"
+    left.write_bytes(bytes(9_000))
+    for path in (*foreign, left):
         os.utime(path, (0, 0))
+    assert usage(disk.folder)[0] == 0
     assert got(disk, "folder") is None
+    put(disk, "key", FEW)
+    put(Disk(disk.folder, most_bytes=10_000), "other", FEW)
+    assert not left.exists()
+    assert same(got(disk, "key"), FEW)
     for i in range(40):
         for key in ("folder", f"{i}"):
             put(Disk(disk.folder, most_bytes=10_000), key, np.full((5, 16), i, np.float32))
@@ -201,53 +175,20 @@ def test_foreign_files_are_left_alone(disk: Disk) -> None:
     assert all(path.read_text(encoding="utf-8") == "mine" for path in foreign)
 
 
-def test_what_dead_processes_left_goes_as_the_oldest(disk: Disk) -> None:
-    put(disk, "key", FEW)
-    left = disk.folder / f".{'0' * 16}.embedding"
-    left.write_bytes(bytes(9_000))
-    os.utime(left, (0, 0))
-    assert usage(disk.folder)[0] == 1
-    put(Disk(disk.folder, most_bytes=10_000), "other", FEW)
-    assert not left.exists()
-    assert same(got(disk, "key"), FEW)
-
-
-def blocked_by_a_file(folder: Path) -> None:
-    folder.parent.mkdir(parents=True)
-    folder.write_text("no folder", encoding="utf-8")
-
-
-def blocked_by_rights(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    folder.chmod(0o500)
-    if os.access(folder, os.W_OK):
-        pytest.skip("this user may write anywhere")
-
-
-@pytest.mark.parametrize("block", [blocked_by_a_file, blocked_by_rights])
-def test_a_folder_that_cannot_be_written_is_a_cache_in_memory(disk: Disk, block: Any) -> None:
-    block(disk.folder)
-    cache = EmbeddingCache(disk)
-    for i in range(3):
-        assert cache.get(f"{i}") is None
-        cache.put(f"{i}", FEW + i)
-    assert all(same(cache.get(f"{i}"), FEW + i) for i in range(3))
-    assert got(disk, "0") is None
+FULL = """
+import resource, sys, pathlib, numpy as np
+from vrt_lite.embeddings import Disk, EmbeddingCache
+cache = EmbeddingCache(Disk(pathlib.Path(sys.argv[1])))
+cache.put("small", np.zeros((8, 8), np.float32))
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+cache.put("large", np.ones((99, 99), np.float32))
+assert cache.get("large").sum() == 99 * 99
+"""
 
 
 def test_a_disk_that_is_full_half_way_is_a_cache_in_memory(disk: Disk) -> None:
-    resource = pytest.importorskip("resource", reason="this system has no such limit")
-    assert resource
-    program = (
-        "import resource, sys, pathlib, numpy as np\n"
-        "from vrt_lite.embeddings import Disk, EmbeddingCache\n"
-        "cache = EmbeddingCache(Disk(pathlib.Path(sys.argv[1])))\n"
-        "cache.put('small', np.zeros((8, 8), np.float32))\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
-        "cache.put('large', np.ones((99, 99), np.float32))\n"
-        "assert cache.get('large').sum() == 99 * 99\n"
-    )
-    subprocess.run([sys.executable, "-c", program, str(disk.folder)], check=True, timeout=60)
+    pytest.importorskip("resource", reason="this system has no such limit")
+    subprocess.run([sys.executable, "-c", FULL, str(disk.folder)], check=True, timeout=60)
     assert got(disk, "small") is not None
     assert got(disk, "large") is None
     assert usage(disk.folder)[0] == len(list(disk.folder.iterdir())) == 1
@@ -287,12 +228,14 @@ def test_killed_processes_leave_nothing_wrong(tmp_path: Path, processes: list[Ba
         victim.join()
         assert survivor.exitcode is None, "a wrong embedding was read"
     late, found_late = start(kills + 1)
-    time.sleep(0.5)
+    before, end = found.value, time.monotonic() + 60
+    while not (found.value > before and found_late.value) and time.monotonic() < end:
+        time.sleep(0.01)
     stop.touch()
     for process in (survivor, late):
         process.join(60)
         assert process.exitcode == 0
-    assert min(found.value, found_late.value) > 0, "both went on"
+    assert min(found.value - before, found_late.value) > 0, "both went on"
 
     disk = Disk(folder, most_bytes=SHARED_BYTES)
     kept = {key: array for key in range(KEYS) if (array := got(disk, f"{key}")) is not None}
@@ -306,89 +249,81 @@ def test_killed_processes_leave_nothing_wrong(tmp_path: Path, processes: list[Ba
     assert list(folder.glob(".*")) == []
 
 
-def judged(a: Path, b: Path, **options: Any) -> Judgement:
-    with Judge(settings=Settings(threads=1, **options)) as judge:
-        return judge.compare(a, b, prompt=PROMPT)
+def judged(a: Path = A, b: Path = B, **options: Any) -> Judgement:
+    with Judge(settings=Settings(threads=1, **options), measures=False) as judge:
+        return judge.compare(a, b, prompt="A red square moving right.")
 
 
 def replies_of(judgement: Judgement) -> list[tuple[str, object]]:
     return [(r.text, r.tokens_out) for order in judgement.orders for r in order.rounds]
 
 
-def test_a_second_run_encodes_nothing_and_says_the_same(own_home: Path) -> None:
-    without = judged(A, B, cache=False)
-    assert not (own_home / "embeddings").exists()
-    first, second = judged(A, B), judged(A, B)
-    exchanged = judged(B, A)
+def test_no_cache_whole_damaged_or_unwritable_changes_a_verdict(own_home: Path) -> None:
+    folder = own_home / "embeddings"
+    without = judged(cache=False)
+    assert not folder.exists()
+    first, second = judged(), judged()
     shown = sum(len(r.frames) for r in first.orders[0].rounds)
     assert without.counters.frames_encoded == first.counters.frames_encoded == shown
     assert second.counters.frames_encoded == 0
     assert second.counters.frames_reused == first.counters.frames_reused + shown
-    assert exchanged.orders[0].rounds[0].frames_encoded == 0
-    assert replies_of(without) == replies_of(first) == replies_of(second)
-    assert without.verdict == first.verdict == second.verdict
-
-
-def test_a_damaged_or_unwritable_cache_changes_no_verdict(own_home: Path) -> None:
-    first = judged(A, B)
-    for number, path in enumerate(entries(own_home / "embeddings")):
+    assert judged(B, A).orders[0].rounds[0].frames_encoded == 0
+    clear(folder)
+    judged()
+    for number, path in enumerate(entries(folder)):
         data = bytearray(path.read_bytes())
         data[number * len(data) // 20] ^= 1
         path.write_bytes(data)
-    second = judged(A, B)
-    assert second.counters.frames_encoded == first.counters.frames_encoded
-    assert replies_of(second) == replies_of(first)
-    assert judged(A, B).counters.frames_encoded == 0
-    clear(own_home / "embeddings")
-    (own_home / "embeddings").rmdir()
-    (own_home / "embeddings").write_text("no folder", encoding="utf-8")
-    assert replies_of(judged(A, B)) == replies_of(first)
+    damaged = judged()
+    assert damaged.counters.frames_encoded == shown
+    clear(folder)
+    folder.rmdir()
+    folder.write_text("no folder", encoding="utf-8")
+    for judgement in (first, second, damaged, judged()):
+        assert replies_of(judgement) == replies_of(without)
+        assert judgement.verdict == without.verdict
 
 
 def test_the_bits_depend_on_the_engine_but_not_on_its_threads() -> None:
     keys = {engine_key(on_gpu=gpu, flash_attention=flash) for gpu in (False, True) for flash in (-1, 0, 1)}
     assert len(keys) == 6
     files = find()
-    frames = np.random.default_rng(1).integers(0, 256, (2, 140, 252, 3), dtype=np.uint8)
+    frames = list(np.random.default_rng(1).integers(0, 256, (2, 140, 252, 3), dtype=np.uint8))
     found: list[NDArray[np.float32]] = []
     for threads in (1, 2, 3):
         engine = EngineSettings(gpu_layers=0, threads=threads)
         with Model(files.text, settings=engine) as model, Vision(files.projector, model, settings=engine) as vision:
-            key = content_key(list(frames))
-            vision.encode(key, list(frames))
+            key = content_key(frames)
+            vision.encode(key, frames)
             found.append(vision.embeddings(key))
     assert same(found[0], found[1])
     assert same(found[0], found[2])
 
 
-def test_the_command_shows_and_clears(own_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["cache"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        str(own_home / "embeddings"),
-        "0 embeddings, 0.0 MB (at most 2000 MB)",
-        "measures of 0 clips",
-        f"0 uploads in {own_home / 'uploads'}, 0.0 MB",
-    ]
-    put(Disk(own_home / "embeddings"), "key", np.zeros((500, 500), np.float32))
-    assert run(["cache"]) == 0
-    assert "1 embeddings, 1.0 MB" in capsys.readouterr().out
-    assert run(["cache", "--clear"]) == 0
-    assert "1 embeddings are deleted, 1.0 MB" in capsys.readouterr().out
-    assert usage(own_home / "embeddings") == (0, 0)
+def test_the_command_shows_and_clears_embeddings_and_uploads(
+    own_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, uploads = own_home / "embeddings", own_home / "uploads"
 
+    def lines(*options: str) -> list[str]:
+        assert run(["cache", *options]) == 0
+        return capsys.readouterr().out.splitlines()
 
-def test_the_command_knows_what_was_sent_to_the_server(own_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    none = "0 embeddings, 0.0 MB (at most 2000 MB)"
+    assert lines() == [str(folder), none, "measures of 0 clips", f"0 uploads in {uploads}, 0.0 MB"]
+    put(Disk(folder), "key", np.zeros((500, 500), np.float32))
     for name, size in (("a" * 64, 1_000_000), ("b" * 64, 2_000_000)):
-        (own_home / "uploads" / name / "8" / "pictures").mkdir(parents=True)
-        (own_home / "uploads" / name / "8" / "pictures" / "0.png").write_bytes(bytes(size))
-    other = own_home / "uploads" / "of someone else"
+        (uploads / name / "8" / "pictures").mkdir(parents=True)
+        (uploads / name / "8" / "pictures" / "0.png").write_bytes(bytes(size))
+    other = uploads / "of someone else"
     other.write_bytes(b"")
-    assert run(["cache"]) == 0
-    assert f"2 uploads in {own_home / 'uploads'}, 3.0 MB" in capsys.readouterr().out
-    assert run(["cache", "--clear"]) == 0
-    assert run(["cache", "--clear-uploads"]) == 0
-    assert "2 uploads are deleted, 3.0 MB" in capsys.readouterr().out
-    assert list((own_home / "uploads").iterdir()) == [other]
+    told = "\n".join(lines())
+    assert "1 embeddings, 1.0 MB" in told
+    assert f"2 uploads in {uploads}, 3.0 MB" in told
+    assert "1 embeddings are deleted, 1.0 MB" in "\n".join(lines("--clear"))
+    assert usage(folder) == (0, 0)
+    assert "2 uploads are deleted, 3.0 MB" in "\n".join(lines("--clear-uploads"))
+    assert list(uploads.iterdir()) == [other]
 
 
 def test_the_size_is_set_by_a_variable(
@@ -398,11 +333,9 @@ def test_the_size_is_set_by_a_variable(
     assert users_disk() == Disk(own_home / "embeddings", 5_000_000)
     monkeypatch.setenv("VRT_LITE_CACHE_MB", "0")
     assert users_disk() is None
-    assert judged(A, B).counters.frames_encoded > 0
-    assert not (own_home / "embeddings").exists()
     for wrong in ("-1", "2G", "²", "1e3", "9" * 400, "9" * 5000):
         monkeypatch.setenv("VRT_LITE_CACHE_MB", wrong)
         with pytest.raises(UsageError, match="VRT_LITE_CACHE_MB"):
             users_disk()
-        assert run(["compare", str(A), str(B), "--prompt", PROMPT, "-q"]) == 2
-        assert len(capsys.readouterr().err.splitlines()) == 1
+    assert run(["compare", str(A), str(B), "-q"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

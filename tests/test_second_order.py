@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import chat_server
 import jsonschema
 import pytest
-from chat_server import serving
+from chat_server import says, serving
 from judgements import FINAL, ONE, TIED, TWO, call, sure, with_odds
 from reports import Report
+from web.conftest import CIRCLE, PROMPT, STAR
 
 from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
@@ -33,17 +34,15 @@ from vrt_lite.show.judge_view import JudgeView
 from vrt_lite.video import open_clip
 from vrt_lite.viewer import write_report
 
-ROOT = Path(__file__).parent.parent
-A, B = (str(ROOT / "examples" / name) for name in ("star.mp4", "circle.mp4"))
-PROMPT = "A blue star moves up."
 SETTINGS = Settings(both_orders="auto", confidence=0.9)
 NOT_NEEDED = "second order not needed: the probability 0.93 reaches the confidence 0.9"
 
 
-def answer(overall: Odds, winner: int) -> Reply:
-    """A final answer with this overall choice."""
+def answer(winner: int, *overall: float) -> Reply:
+    """A final answer with this overall choice, and these odds of it."""
     text = f"<think>T</think><final answer>TA=0, VQ=2, MQ=1, OA={winner}</final answer>"
-    return with_odds(text, TIED, TWO, ONE, overall)
+    tie, one, two = overall
+    return with_odds(text, TIED, TWO, ONE, (tie, one, two))
 
 
 def judged(*replies: str | Reply, settings: Settings = SETTINGS) -> tuple[Judgement, int]:
@@ -51,7 +50,7 @@ def judged(*replies: str | Reply, settings: Settings = SETTINGS) -> tuple[Judgem
     backend = ScriptedBackend(replies)
     with Judge(settings=settings, backend=backend, measures=False) as judge:
         judge.mode.profile = replace(judge.mode.profile, temperatures={})
-        judgement = judge.compare(A, B, prompt=PROMPT)
+        judgement = judge.compare(STAR, CIRCLE, prompt=PROMPT)
     plain = json.loads(json.dumps(judgement.to_json()))
     jsonschema.validate(plain, make_schema())
     assert Judgement.from_json(plain) == judgement
@@ -60,55 +59,46 @@ def judged(*replies: str | Reply, settings: Settings = SETTINGS) -> tuple[Judgem
 
 @pytest.mark.parametrize(("winner", "odds"), [(2, TWO), (1, (0.05, 0.9, 0.05)), (0, (0.93, 0.03, 0.04))])
 def test_a_certain_first_order_is_enough(winner: int, odds: Odds) -> None:
-    judgement, asked = judged(answer(odds, winner))
+    judgement, asked = judged(answer(winner, *odds))
     assert (asked, judgement.winner, len(judgement.orders)) == (1, winner, 1)
     assert judgement.skipped_order == SkippedOrder(odds[winner], 0.9)
     assert (judgement.settings.both_orders, judgement.settings.confidence) == ("auto", 0.9)
     assert (judgement.warnings, judgement.warning_kinds) == ((), ())
 
 
-def test_a_doubtful_first_order_is_judged_again() -> None:
-    doubtful, agreeing = answer((0.1, 0.011, 0.889), 2), answer((0.1, 0.8, 0.1), 1)
-    judgement, asked = judged(doubtful, agreeing)
-    assert (asked, judgement.winner, judgement.skipped_order) == (2, 2, None)
-    assert "skipped_order" not in judgement.to_json()
-    both, _ = judged(doubtful, agreeing, settings=Settings(both_orders=True))
-    assert judgement.verdict == both.verdict
-
-
-def test_opposite_winners_are_undecided_as_with_both_orders() -> None:
-    replies = answer((0.1, 0.2, 0.7), 2), answer((0.1, 0.2, 0.7), 2)
-    judgement, asked = judged(*replies)
-    assert (asked, judgement.winner, judgement.verdict.overall.undecided) == (2, 0, True)
-    assert judgement.disagreements == judged(*replies, settings=Settings(both_orders=True))[0].disagreements
-
-
-@pytest.mark.parametrize("confidence", [0.51, 0.8, 0.95])
-def test_the_confidence_is_the_border(confidence: float) -> None:
-    settings = replace(SETTINGS, confidence=confidence)
-    above, below = confidence, round(confidence - 1e-6, 9)
-    assert judged(answer((0.0, above, round(1 - above, 9)), 1), sure(), settings=settings)[1] == 1
-    assert judged(answer((0.0, below, round(1 - below, 9)), 1), sure(), settings=settings)[1] == 2
-
-
-def test_the_choice_counts_not_the_likeliest() -> None:
-    """A sampled choice may be an unlikely one."""
-    assert judged(answer((0.01, 0.98, 0.01), 2), sure())[1] == 2
-
-
-def test_without_probabilities_or_a_final_answer_there_is_doubt() -> None:
-    assert judged(FINAL, FINAL)[1] == 2
-    recommended = call(9)
+def doubtful() -> Iterator[Any]:
+    recommended, rounds = call(9), find().profile.rounds
     digits = [recommended.index(f"{key}=") + 3 for key in ("TA", "VQ", "MQ", "OA")]
     reply = Reply(recommended, odds=dict(zip(digits, (TIED, TWO, ONE, TWO), strict=True)))
-    rounds = find().profile.rounds
-    judgement, asked = judged(*[reply] * rounds, sure())
-    assert (judgement.orders[0].verdict.source, asked, len(judgement.orders)) == ("recommended", rounds + 1, 2)
+    # The replies, how many of them are of the first order, and the winner.
+    yield pytest.param([answer(2, 0.1, 0.011, 0.889), answer(1, 0.1, 0.8, 0.1)], 1, 2, id="both agree")
+    yield pytest.param([answer(2, 0.1, 0.2, 0.7)] * 2, 1, 0, id="opposite winners")
+    yield pytest.param([answer(2, 0.01, 0.98, 0.01), sure()], 1, 0, id="a sampled choice that is not the likeliest")
+    yield pytest.param([FINAL, FINAL], 1, 0, id="no probabilities")
+    yield pytest.param([*[reply] * rounds, sure()], rounds, 0, id="no final answer")
+
+
+@pytest.mark.parametrize(("replies", "first", "winner"), list(doubtful()))
+def test_a_doubtful_first_order_is_judged_again_as_with_both_orders(
+    replies: list[str | Reply], first: int, winner: int
+) -> None:
+    judgement, asked = judged(*replies)
+    assert (asked, judgement.winner, judgement.skipped_order) == (first + 1, winner, None)
+    assert "skipped_order" not in judgement.to_json()
+    both, _ = judged(*replies, settings=Settings(both_orders=True))
+    assert (judgement.verdict, judgement.disagreements) == (both.verdict, both.disagreements)
+
+
+@pytest.mark.parametrize("confidence", [0.51, 0.95])
+def test_the_confidence_is_the_border(confidence: float) -> None:
+    settings = replace(SETTINGS, confidence=confidence)
+    for one, asked in ((confidence, 1), (round(confidence - 1e-6, 9), 2)):
+        assert judged(answer(1, 0.0, one, round(1 - one, 9)), sure(), settings=settings)[1] == asked
 
 
 def test_an_order_that_fails_is_no_order_that_was_skipped() -> None:
     retries = find().profile.retries + 1
-    for replies in (("",) * retries + (sure(),), (answer((0.3, 0.1, 0.6), 2),)):
+    for replies in (("",) * retries + (sure(),), (answer(2, 0.3, 0.1, 0.6),)):
         judgement, _ = judged(*replies)
         assert (len(judgement.orders), judgement.skipped_order) == (1, None)
         assert judgement.warning_kinds == ("one_order",)
@@ -120,20 +110,16 @@ def test_other_values_are_refused(settings: dict[str, Any]) -> None:
         Judge(settings=Settings(**settings))
 
 
-def test_a_record_with_an_impossible_reason_is_refused() -> None:
-    plain = judged(sure())[0].to_json()
-    for probability in (0.5, 2.0):
-        with pytest.raises(UsageError, match="no judgement of vrt-lite"):
-            Judgement.from_json({**plain, "skipped_order": {"probability": probability, "confidence": 0.9}})
-
-
-def test_the_terminal_and_the_report_say_it(tmp_path: Path) -> None:
+def test_the_record_the_terminal_and_the_report_say_it(tmp_path: Path) -> None:
     judgement, _ = judged(sure())
     assert NOT_NEEDED in verdict_lines(judgement)
-    page = tmp_path / "page.html"
-    write_report(judgement, page)
-    assert NOT_NEEDED in Report(page).record["words"]["lines"]
+    write_report(judgement, tmp_path / "page.html")
+    assert NOT_NEEDED in Report(tmp_path / "page.html").record["words"]["lines"]
     assert not any("second order" in line for line in verdict_lines(judged(sure(), settings=Settings())[0]))
+    for impossible in (0.5, 2.0):
+        skipped = {"probability": impossible, "confidence": 0.9}
+        with pytest.raises(UsageError, match="no judgement of vrt-lite"):
+            Judgement.from_json({**judgement.to_json(), "skipped_order": skipped})
 
 
 # The command line
@@ -142,56 +128,48 @@ def test_the_terminal_and_the_report_say_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--orders=maybe"], "'maybe' for orders, which is not allowed; give one, both or auto."),
-        (["--orders="], "'' for orders, which is not allowed"),
-        (["--orders", "auto", "--skip-second-at", "1"], "1.0 is not in the range 0.5<x<1."),
-        (["--skip-second-at", "0.8"], "--skip-second-at 0.8 is about --orders auto: give both."),
-        (["--orders", "both", "--skip-second-at", "0.8"], "--skip-second-at 0.8 is about --orders auto: give both."),
+        ("--orders=maybe", "'maybe' for orders, which is not allowed; give one, both or auto."),
+        ("--orders=", "'' for orders, which is not allowed"),
+        ("--orders auto --skip-second-at 1", "1.0 is not in the range 0.5<x<1."),
+        ("--skip-second-at 0.8", "--skip-second-at 0.8 is about --orders auto: give both."),
+        ("--orders both --skip-second-at 0.8", "--skip-second-at 0.8 is about --orders auto: give both."),
     ],
 )
-def test_what_is_refused(words: list[str], expected: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", A, B, *words]) == 2
+def test_what_is_refused(words: str, expected: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", STAR, CIRCLE, *words.split()]) == 2
     assert expected in capfd.readouterr().err
 
 
-def test_the_bundled_judge_is_asked_again_only_in_doubt(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_asks_again_only_in_doubt(capfd: pytest.CaptureFixture[str]) -> None:
     def orders(*options: str) -> list[Any]:
-        given = [A, B, "-p", PROMPT, "--no-measures", "--json", *options]
+        given = [STAR, CIRCLE, "-p", PROMPT, "--no-measures", "--json", "--orders", "auto", *options]
         assert run(["compare", *given]) == 0
         record = json.loads(capfd.readouterr().out)
         jsonschema.validate(record, make_schema())
         return [len(record["orders"]), record.get("skipped_order", {}).get("confidence"), record["warnings"]]
 
-    assert orders("--orders", "auto", "--skip-second-at", "0.51") == [1, 0.51, []]
-    assert orders("--orders", "auto") == [2, None, []]  # calibrated, it is never that certain
-
-
-def test_a_server_without_probabilities_judges_both_orders(capfd: pytest.CaptureFixture[str]) -> None:
-    with serving(chat_server.says(sure().text)) as server:
-        assert run(["compare", A, B, "-p", PROMPT, "--backend", server.url, "--orders", "auto", "--json"]) == 0
+    assert orders("--skip-second-at", "0.51") == [1, 0.51, []]
+    assert orders() == [2, None, []]  # calibrated, the bundled judge is never that certain
+    with serving(says(FINAL)) as server:
+        assert orders("--backend", server.url)[0] == 2, "it gives no probabilities"
         assert len(server.bodies) == 2
-    assert len(json.loads(capfd.readouterr().out)["orders"]) == 2
 
 
 # The time that is announced
 
 
 def test_the_time_of_a_second_order_is_announced_beside_that_of_one() -> None:
-    files = find()
-    mode = LocalMode(files, Settings(), digest=str, jobs=1, verbose=False)
-    with Judge(settings=Settings(cache=False)) as judge:
-        judge.compare(A, B, prompt=PROMPT)
-    one = predict_like(mode, Path(A))
+    mode = LocalMode(find(), Settings(), digest=str, jobs=1, verbose=False)
+    with Judge(settings=Settings(cache=False), measures=False) as judge:
+        judge.compare(STAR, CIRCLE, prompt=PROMPT)
+    one = predict_like(mode, Path(STAR))
     assert one
     said: list[Event] = []
-    with open_clip(Path(A)) as clip:
+    with open_clip(Path(STAR)) as clip:
         for orders in (False, True, "auto"):
             announce(mode, clip.info, said.append, both_orders=orders)
     both = TimeRange(one.least, 2 * one.most)
     assert said == [Predicted(one), Predicted(both), Predicted(one, both)]
-
-
-def test_the_longer_time_is_told_too() -> None:
     pipe = io.StringIO()
     JudgeView(pipe).observe(Predicted(TimeRange(120.0, 240.0), TimeRange(120.0, 480.0)))
     assert pipe.getvalue() == "this will take 2 to 4 min here, or 2 to 8 min with a second order\n"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from test_llamacpp import Drawn
+from backends.test_llamacpp import FILES, OPENING, Drawn
 
 from vrt_lite.backends import SharedEngine, open_backend
 from vrt_lite.backends.llamacpp import LlamaCppBackend
@@ -19,13 +20,11 @@ from vrt_lite.errors import OutOfMemoryError
 from vrt_lite.fitting import EnginePlan, add_sequences, choose_plan
 from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.interfaces import Sampling, ignore
-from vrt_lite.judge import Answer, Ask, Pair, opening
+from vrt_lite.judge import Answer, Ask
 from vrt_lite.machine import EngineSettings, Gpu, MachineMemory
-from vrt_lite.models import find
 from vrt_lite.protocol.messages import Reply
-from vrt_lite.scheduler import Scheduler, Work, run_alone
+from vrt_lite.scheduler import Scheduler, Work
 
-FILES = find("vrt-tiny-0")
 SHAPE = read_shape(FILES)
 SMALL = EngineSettings(gpu_layers=0, threads=1)
 LARGE = replace(SMALL, context=2**31 - 256, exact=True)
@@ -33,200 +32,164 @@ LARGE = replace(SMALL, context=2**31 - 256, exact=True)
 GB = 10**9
 
 
-CONVERSATION = opening(Pair("A red circle moving down.", (3.0, 3.0)), FILES.profile)
+def submit_at_once(work: Callable[[], LlamaCppBackend]) -> Future[LlamaCppBackend]:
+    done: Future[LlamaCppBackend] = Future()
+    try:
+        done.set_result(work())
+    except Exception as error:
+        done.set_exception(error)
+    return done
 
 
-def open_engine(choices: Sequence[EngineSettings]) -> SharedEngine:
+@contextmanager
+def open_engine(*choices: EngineSettings) -> Iterator[SharedEngine]:
     cache = EmbeddingCache()
 
     def load(settings: EngineSettings) -> LlamaCppBackend:
         return open_backend(FILES, profile=FILES.profile, settings=settings, cache=cache)
 
-    def submit(work: Callable[[], LlamaCppBackend]) -> Future[LlamaCppBackend]:
-        done: Future[LlamaCppBackend] = Future()
-        try:
-            done.set_result(work())
-        except Exception as error:
-            done.set_exception(error)
-        return done
-
-    return SharedEngine(load, choices, submit=submit, advice="Use --max-pixels 1.")
+    with closing(SharedEngine(load, choices, submit=submit_at_once, advice="Use --max-pixels 1.")) as engine:
+        yield engine
 
 
 def ask(answer: Answer) -> Work[Reply]:
-    return (yield from answer(Ask(1, (), CONVERSATION, Sampling(8)), ignore))
+    return (yield from answer(Ask(1, (), OPENING, Sampling(8)), ignore))
 
 
-def reply_with(*choices: EngineSettings) -> tuple[Reply, EngineSettings]:
-    with closing(open_engine(choices)) as engine:
-        return run_alone(engine.run(ask, Drawn())), engine.settings
+def judge_at_once(engine: SharedEngine, count: int = 3) -> list[object]:
+    """What each reply has that decides a verdict, or its error."""
+    with closing(Scheduler(count)) as scheduler:
+        begun = [scheduler.submit(engine.run(ask, Drawn(seed=seed))) for seed in range(count)]
+        failed = [each.exception() for each in begun]
+        return [error or (e.result().tokens, e.result().odds) for error, e in zip(failed, begun, strict=True)]
 
 
-def test_a_reply_starts_again_with_the_next_settings() -> None:
-    reply, used = reply_with(LARGE, SMALL)
-    expected, _ = reply_with(SMALL)
-    assert used == SMALL
-    assert (reply.tokens, reply.odds) == (expected.tokens, expected.odds)
-    assert reply.usage.frames_encoded == expected.usage.frames_encoded
+@pytest.fixture(scope="module")
+def expected() -> list[object]:
+    """Of three replies at once, with enough memory."""
+    with open_engine(replace(SMALL, sequences=3)) as engine:
+        return judge_at_once(engine)
+
+
+def fail_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the evaluation with this number run out of memory."""
+    counting = itertools.count(1)
+    evaluate = Context._decode
+
+    def decode(context: Context, batch: Any) -> None:
+        if next(counting) == number:
+            raise OutOfMemoryError("The engine failed to evaluate a batch.")
+        evaluate(context, batch)
+
+    monkeypatch.setattr(Context, "_decode", decode)
+
+
+@pytest.mark.parametrize(("replies", "before", "after"), [(1, 1, 1), (2, 2, 1), (3, 2, 2)])
+def test_replies_that_fail_together_go_on_with_the_next_settings(
+    replies: int, before: int, after: int, expected: list[object]
+) -> None:
+    """Also with fewer sequences than there are replies: one waits for the other."""
+    choices = [replace(LARGE, sequences=before), replace(SMALL, sequences=after)]
+    with open_engine(*choices) as engine:
+        assert judge_at_once(engine, replies) == expected[:replies]
+        assert engine.settings == choices[1]
 
 
 def test_the_last_failure_is_the_callers() -> None:
-    with pytest.raises(OutOfMemoryError, match="A context of 2147483392 tokens needs"):
-        reply_with(LARGE, replace(LARGE, prefixes=0))
+    with open_engine(LARGE, replace(LARGE, prefixes=0)) as engine:
+        [error] = judge_at_once(engine, 1)
+    assert isinstance(error, OutOfMemoryError)
+    assert str(error).startswith("A context of 2147483392 tokens needs")
 
 
-def plan_with(free_bytes: int, settings: EngineSettings | None = None) -> EnginePlan:
-    memory = MachineMemory(16 * GB, 16 * GB, (Gpu("GPU", free_bytes),))
+@pytest.mark.parametrize("numbers", [(1, 20), pytest.param(range(1, 1000), marks=pytest.mark.nightly)])
+def test_an_allocation_that_fails_at_any_evaluation_changes_no_reply(
+    numbers: Sequence[int], expected: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that are in progress go on with the next settings."""
+    for number in numbers:
+        with monkeypatch.context() as patch, open_engine(replace(SMALL, sequences=3), SMALL) as engine:
+            fail_at(number, patch)
+            assert judge_at_once(engine) == expected, number
+        if engine.settings != SMALL:  # there are fewer evaluations
+            break
+    assert number >= 20
+
+
+def test_with_nothing_smaller_left_one_reply_fails_and_the_engine_is_whole_again(
+    expected: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_engine(replace(SMALL, sequences=3)) as engine:
+        with monkeypatch.context() as patch:
+            fail_at(2, patch)
+            found = judge_at_once(engine)
+        [error] = [reply for reply in found if isinstance(reply, OutOfMemoryError)]
+        assert str(error) == "The engine failed to evaluate a batch. Use --max-pixels 1."
+        assert sum(mine == theirs for mine, theirs in zip(found, expected, strict=True)) == 2
+        assert judge_at_once(engine) == expected
+
+
+# The plan
+
+
+def plan_with(free: int, *gpus: int, settings: EngineSettings | None = None) -> EnginePlan:
+    memory = MachineMemory(free, free, tuple(Gpu("GPU", size) for size in gpus))
     return choose_plan(SHAPE, FILES.profile, settings or EngineSettings(), memory)
 
 
-def test_a_plan_with_layers_on_a_gpu_falls_back_to_the_processor() -> None:
-    plan = plan_with(8 * GB)
+def with_sequences(free: int, *gpus: int, most: int, pairs: int) -> EnginePlan:
+    memory = MachineMemory(free, free, tuple(Gpu("GPU", size) for size in gpus))
+    return add_sequences(plan_with(free, *gpus), SHAPE, memory, most, pairs=pairs)
+
+
+def terms(plan: EnginePlan) -> dict[str, int]:
+    return {term.name: term.cpu for term in plan.estimate.terms}
+
+
+def test_a_plan_with_layers_on_a_gpu_falls_back_to_the_processor_but_not_from_what_the_user_set() -> None:
+    plan = plan_with(16 * GB, 8 * GB)
     assert [(s.gpu_layers, s.projector_on_gpu) for s in plan.choices] == [(None, True), (0, False)]
     assert plan.fallbacks[0].gpu_bytes == (0,)
-
-
-def test_what_the_user_set_has_no_fallback() -> None:
-    assert plan_with(8 * GB, EngineSettings(gpu_layers=4)).fallbacks == ()
-    assert plan_with(0).fallbacks == ()
-    assert choose_plan(SHAPE, FILES.profile, SMALL, MachineMemory(16 * GB, 16 * GB)).fallbacks == ()
+    assert plan_with(16 * GB, 8 * GB, settings=EngineSettings(gpu_layers=4)).fallbacks == ()
+    assert plan_with(16 * GB, 0).fallbacks == ()
+    assert plan_with(16 * GB, settings=SMALL).fallbacks == ()
 
 
 def test_the_plan_in_force_tells_what_ran() -> None:
-    plan = plan_with(428_000_000)
+    plan = plan_with(16 * GB, 428_000_000)
     kinds = ["kv_cache_quantized", "projector_on_processor", "layers_on_processor"]
     assert [warning.kind for warning in plan.warnings] == kinds
     assert plan.as_run_with(plan.settings) is plan
     none = plan.as_run_with(plan.choices[1])
     assert [warning.kind for warning in none.warnings] == ["kv_cache_quantized", "gpu_allocation_failed"]
-    assert none.warnings[-1].text == (
-        "The GPU had less memory than it reported, so nothing is on it (--gpu-layers N sets how many layers)."
-    )
-    assert none.engine_used().gpu_layers == 0
-    assert none.engine_used().gpu_memory_bytes == (0,)
-
-
-@pytest.mark.parametrize("sequences", [1, 2])
-def test_replies_that_fail_together_go_on_together(sequences: int) -> None:
-    """Also with fewer sequences than there are replies: one waits for the other."""
-    choices = [replace(LARGE, sequences=2), replace(SMALL, sequences=sequences)]
-    with closing(open_engine(choices)) as engine, closing(Scheduler(2)) as scheduler:
-        begun = [scheduler.submit(engine.run(ask, Drawn())) for _ in range(2)]
-        replies = [each.result() for each in begun]
-        assert engine.settings == choices[1]
-    expected, _ = reply_with(SMALL)
-    assert [reply.tokens for reply in replies] == [expected.tokens] * 2
-
-
-class FailingEvaluation:
-    """Runs out of memory at the evaluations with these numbers."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
-        self.numbers, self.count, self._evaluate = numbers, 0, Context._decode
-        failing = self
-
-        def decode(context: Context, batch: Any) -> None:
-            failing.count += 1
-            if failing.count in failing.numbers:
-                raise OutOfMemoryError("The engine failed to evaluate a batch.")
-            failing._evaluate(context, batch)
-
-        monkeypatch.setattr(Context, "_decode", decode)
-
-
-def judge_three(engine: SharedEngine) -> list[Reply | OutOfMemoryError]:
-    with closing(Scheduler(3)) as scheduler:
-        begun = [scheduler.submit(engine.run(ask, Drawn(seed=seed))) for seed in range(3)]
-        return [error if isinstance(error := e.exception(), OutOfMemoryError) else e.result() for e in begun]
-
-
-def tokens_of(replies: Sequence[Reply | OutOfMemoryError]) -> list[object]:
-    return [(r.tokens, r.odds) if isinstance(r, Reply) else None for r in replies]
-
-
-CHOICES = (replace(SMALL, sequences=3), SMALL)
-
-
-@pytest.mark.parametrize("step", [37, pytest.param(1, marks=pytest.mark.nightly)])
-def test_an_allocation_that_fails_at_any_evaluation_changes_no_reply(
-    step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All that are in progress go on with the next settings."""
-    with monkeypatch.context() as patch, closing(open_engine(CHOICES)) as engine:
-        counting = FailingEvaluation(patch)
-        expected = tokens_of(judge_three(engine))
-    assert counting.count > 10
-    for number in range(1, counting.count + 1, step):
-        with monkeypatch.context() as patch, closing(open_engine(CHOICES)) as engine:
-            FailingEvaluation(patch, number)
-            assert tokens_of(judge_three(engine)) == expected, number
-            assert engine.settings == SMALL
-
-
-def test_with_nothing_smaller_left_one_reply_fails_and_the_engine_is_whole_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with closing(open_engine([replace(SMALL, sequences=3)])) as engine:
-        expected = tokens_of(judge_three(engine))
-        with monkeypatch.context() as patch:
-            FailingEvaluation(patch, 2)
-            found = judge_three(engine)
-        failed = [reply for reply in found if isinstance(reply, OutOfMemoryError)]
-        assert [str(error) for error in failed] == ["The engine failed to evaluate a batch. Use --max-pixels 1."]
-        kept = [(mine, theirs) for mine, theirs in zip(tokens_of(found), expected, strict=True) if mine]
-        assert len(kept) == 2
-        assert all(mine == theirs for mine, theirs in kept)
-        assert tokens_of(judge_three(engine)) == expected
+    assert "--gpu-layers N" in none.warnings[-1].text
+    assert (none.engine_used().gpu_layers, none.engine_used().gpu_memory_bytes) == (0, (0,))
 
 
 def test_as_many_sequences_as_memory_allows() -> None:
-    def plan(free: int) -> EnginePlan:
-        memory = MachineMemory(free, free)
-        alone = choose_plan(SHAPE, FILES.profile, EngineSettings(), memory)
-        return add_sequences(alone, SHAPE, memory, 4, pairs=4)
-
-    roomy = plan(16 * GB)
+    roomy = with_sequences(16 * GB, most=4, pairs=4)
     assert roomy.settings.sequences == 4
-    one, four = (
-        {term.name: term.cpu for term in estimate.terms}
-        for estimate in (
-            choose_plan(SHAPE, FILES.profile, EngineSettings(), MachineMemory(GB, GB)).estimate,
-            roomy.estimate,
-        )
-    )
+    one, four = terms(plan_with(GB)), terms(roomy)
     for name in ("keys and values", "frames and embeddings", "decoding of clips"):
         assert four[name] == pytest.approx(4 * one[name])
     needed = roomy.estimate.cpu_bytes
-    assert plan(needed).settings.sequences == 4
-    assert plan(needed - 1).settings.sequences == 3
-    assert plan(roomy.estimate.cpu_bytes // 2).profile == FILES.profile
+    assert with_sequences(needed, most=4, pairs=4).settings.sequences == 4
+    assert with_sequences(needed - 1, most=4, pairs=4).settings.sequences == 3
+    assert with_sequences(needed // 2, most=4, pairs=4).profile == FILES.profile
 
 
-def test_a_second_sequence_costs_nothing_else_and_is_given_up_first() -> None:
-    def both(free: int, *gpus: int) -> tuple[EnginePlan, EnginePlan]:
-        memory = MachineMemory(free, free, tuple(Gpu("GPU", size) for size in gpus))
-        alone = choose_plan(SHAPE, FILES.profile, EngineSettings(), memory)
-        return alone, add_sequences(alone, SHAPE, memory, 2, pairs=1)
-
+def test_a_second_sequence_of_a_pair_takes_keys_and_values_alone_and_is_given_up_first() -> None:
+    one, two = terms(plan_with(GB)), terms(with_sequences(GB, most=2, pairs=1))
+    assert two == {**one, "keys and values": 2 * one["keys and values"]}
     counts: set[int] = set()
     for free in (300_000_000, 400_000_000, GB):
         for gpus in ((), (430_000_000,), (8 * GB,)):
-            alone, two = both(free, *gpus)
-            counts.add(two.settings.sequences)
-            assert (two.profile, two.warnings) == (alone.profile, alone.warnings)
-            assert replace(two.settings, sequences=1) == alone.settings
-            if two.settings.sequences == 2:
-                assert two.choices == (two.settings, *alone.choices)
-                ran = two.as_run_with(alone.settings)
+            alone, plan = plan_with(free, *gpus), with_sequences(free, *gpus, most=2, pairs=1)
+            counts.add(plan.settings.sequences)
+            assert (plan.profile, plan.warnings) == (alone.profile, alone.warnings)
+            assert replace(plan.settings, sequences=1) == alone.settings
+            if plan.settings.sequences == 2:
+                assert plan.choices == (plan.settings, *alone.choices)
+                ran = plan.as_run_with(alone.settings)
                 assert (ran.estimate, ran.warnings) == (alone.estimate, alone.warnings)
     assert counts == {1, 2}
-
-
-def test_both_orders_of_a_pair_share_its_clips_and_frames() -> None:
-    memory = MachineMemory(GB, GB)
-    alone = choose_plan(SHAPE, FILES.profile, EngineSettings(), memory)
-    one, two = (
-        {term.name: term.cpu for term in plan.estimate.terms}
-        for plan in (alone, add_sequences(alone, SHAPE, memory, 2, pairs=1))
-    )
-    assert two == {**one, "keys and values": 2 * one["keys and values"]}

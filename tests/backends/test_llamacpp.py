@@ -1,10 +1,13 @@
-"""The llama.cpp back end with the bundled judge: what is kept is exact, and nothing is computed twice."""
+"""The llama.cpp back end with the bundled judge: nothing is computed twice, and replies at once are those alone."""
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -12,21 +15,26 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from vrt_lite.backends.llamacpp import EngineSettings, LlamaCppBackend
-from vrt_lite.backends.llamacpp.decoding import Sampler, loops, odds
+from vrt_lite.backends.llamacpp import EngineSettings, Lane, LlamaCppBackend
+from vrt_lite.backends.llamacpp.decoding import PromptLookup, Sampler, loops, odds
+from vrt_lite.backends.llamacpp.engine import llama
+from vrt_lite.backends.llamacpp.kv_cache import Step, take_steps
 from vrt_lite.errors import ContextFullError, ModelError
-from vrt_lite.interfaces import Encoding, Event, Prefill, Sampling, Working, Wrote, ignore
+from vrt_lite.interfaces import Encoding, Event, Observe, Prefill, Sampling, Working, Wrote, ignore
 from vrt_lite.judge import Pair, opening
 from vrt_lite.models import find
-from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Message, Part, Reply, Text, Video
+from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Message, Part, Reply, Text
+from vrt_lite.scheduler import Scheduler, Work, run_alone
 
 FILES = find("vrt-tiny-0")
 PAIR = Pair("A red circle moving down.", (3.0, 3.0))
+OPENING = opening(PAIR, FILES.profile)
+OTHER = opening(replace(PAIR, caption="A blue star moving up."), FILES.profile)
 SHORT = Sampling(24)
 
 
 class Drawn:
-    """A store that draws frames: a disc that moves, on noise; each clip its own. Counts what it drew."""
+    """A store that draws frames: a disc that moves, on noise; each clip its own."""
 
     def __init__(self, size: tuple[int, int] = (252, 140), seed: int = 0) -> None:
         self.size = size
@@ -45,9 +53,8 @@ class Drawn:
 
 
 def open_backend(**settings: Any) -> LlamaCppBackend:
-    return LlamaCppBackend(
-        FILES.text, FILES.projector, profile=FILES.profile, settings=EngineSettings(gpu_layers=0, **settings)
-    )
+    engine = EngineSettings(gpu_layers=0, threads=1, **settings)
+    return LlamaCppBackend(FILES.text, FILES.projector, profile=FILES.profile, settings=engine)
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +63,14 @@ def backend() -> Iterator[LlamaCppBackend]:
         yield opened
 
 
-def trial_of(backend: LlamaCppBackend, store: Drawn) -> list[Reply]:
-    """Three replies, with a correction and frames between them."""
-    conversation = opening(PAIR, FILES.profile)
-    replies: list[Reply] = []
-    for parts in ((Text("Again."),), (Image(FrameRef(0, 8)), Image(FrameRef(1, 8))), ()):
-        replies.append(backend.reply(conversation, store, sampling=SHORT, observe=ignore))
-        conversation = grown(conversation, replies[-1], *parts)
-    return replies
+def reply_of(
+    backend: LlamaCppBackend,
+    conversation: Conversation = OPENING,
+    store: Drawn | None = None,
+    sampling: Sampling = SHORT,
+    observe: Observe = ignore,
+) -> Reply:
+    return backend.reply(conversation, store or Drawn(), sampling=sampling, observe=observe)
 
 
 def grown(conversation: Conversation, reply: Reply, *parts: Part) -> Conversation:
@@ -75,82 +82,42 @@ def grown(conversation: Conversation, reply: Reply, *parts: Part) -> Conversatio
 @pytest.mark.parametrize("characters", [1, 9, 40])
 def test_a_concluded_reply_is_the_beginning_of_the_whole_one(backend: LlamaCppBackend, characters: int) -> None:
     """It ends with the first token that reaches the place, whatever was guessed."""
-    conversation, store = opening(PAIR, FILES.profile), Drawn()
-    whole = backend.reply(conversation, store, sampling=SHORT, observe=ignore)
-    sampling = replace(SHORT, concluded=lambda text: len(text) >= characters)
-    part = backend.reply(conversation, store, sampling=sampling, observe=ignore)
+    whole = reply_of(backend)
+    part = reply_of(backend, sampling=replace(SHORT, concluded=lambda text: len(text) >= characters))
     assert part.tokens == whole.tokens[: len(part.tokens)]
     assert whole.text.startswith(part.text)
     assert (len(part.text) >= characters, part.stop) == (True, "end")
-    before = backend.reply(conversation, store, sampling=Sampling(len(part.tokens) - 1 or 1), observe=ignore)
+    most = len(part.tokens) - 1 or 1
+    before = reply_of(backend, sampling=Sampling(most))
+    assert (before.stop, len(before.tokens)) == ("limit", most)
     assert len(before.text) < characters or len(part.tokens) == 1
 
 
 def test_nothing_is_computed_twice_within_a_verdict() -> None:
-    opened = opening(PAIR, FILES.profile)
     with open_backend() as fresh:
-        first = fresh.reply(opened, Drawn(), sampling=SHORT, observe=ignore)
+        first = reply_of(fresh)
         asked = [Image(FrameRef(clip, index)) for clip in (0, 1) for index in (3, 9, 16, 30)]
-        second = fresh.reply(grown(opened, first, *asked), Drawn(), sampling=SHORT, observe=ignore)
-    assert first.usage.frames_encoded == 8
-    assert first.usage.tokens_reused == 0
+        second = reply_of(fresh, grown(OPENING, first, *asked))
+        system, user = OPENING
+        one, other, *words = user.parts
+        exchanged = reply_of(fresh, (system, Message("user", (other, one, *words))))
+    assert (first.usage.frames_encoded, first.usage.tokens_reused) == (8, 0)
     assert second.usage.frames_encoded == 8
     # The last token of a reply that its limit cut off is evaluated when it is read.
     assert second.usage.tokens_reused == first.usage.tokens_prefilled + first.usage.tokens_generated - 1
     # The turn's end, the frames (45 tokens each, with their start and end), and the next turn's opening.
     assert 8 * 47 < second.usage.tokens_prefilled < 8 * 47 + 21
-
-
-def test_a_stale_frame_is_never_shown(backend: LlamaCppBackend) -> None:
-    conversation = opening(PAIR, FILES.profile)
-    texts = {}
-    for seed in (1, 2, 3, 4, 1, 2, 3, 4):
-        reply = backend.reply(conversation, Drawn(seed=seed), sampling=SHORT, observe=ignore)
-        assert texts.setdefault(seed, (reply.tokens, reply.odds)) == (reply.tokens, reply.odds)
-
-
-def test_the_same_pixels_are_encoded_once_whatever_asks_for_them(backend: LlamaCppBackend) -> None:
-    store = Drawn(seed=11)
-    opened = opening(PAIR, FILES.profile)
-    assert backend.reply(opened, store, sampling=SHORT, observe=ignore).usage.frames_encoded == 8
-    system, user = opened
-    first, second, *words = user.parts
-    exchanged: Conversation = (system, Message("user", (second, first, *words)))
-    again = backend.reply(exchanged, store, sampling=SHORT, observe=ignore)
-    assert again.usage.frames_encoded == 0
-    assert again.usage.frames_reused == 8
-
-
-def test_odd_sizes_and_an_odd_number_of_frames(backend: LlamaCppBackend) -> None:
-    for size in ((28, 28 * 9), (28 * 7, 28), (28 * 5, 28 * 3)):
-        message = Message("user", (Video(tuple(FrameRef(0, i) for i in range(3)), 1.5), Image(FrameRef(1, 0))))
-        reply = backend.reply((message,), Drawn(size), sampling=Sampling(4), observe=ignore)
-        cells = (size[0] // 28) * (size[1] // 28)
-        assert reply.usage.tokens_prefilled > 3 * cells
-
-
-def test_the_same_seed_draws_the_same_reply(backend: LlamaCppBackend) -> None:
-    def draw(seed: int) -> Reply:
-        sampling = Sampling(60, temperature=1.5, seed=seed)
-        return backend.reply(opening(PAIR, FILES.profile), Drawn(), sampling=sampling, observe=ignore)
-
-    assert draw(1).tokens == draw(1).tokens
-    assert len({draw(seed).tokens for seed in range(6)}) > 1
+    assert (exchanged.usage.frames_encoded, exchanged.usage.frames_reused) == (0, 8), "whatever asks for them"
 
 
 def test_a_context_too_small_says_so() -> None:
     with open_backend(context=512) as small, pytest.raises(ContextFullError, match=r"holds 512\. Raise --ctx"):
-        trial_of(small, Drawn())
-
-
-def test_the_token_limit_is_a_reason_to_stop(backend: LlamaCppBackend) -> None:
-    reply = backend.reply(opening(PAIR, FILES.profile), Drawn(), sampling=Sampling(5), observe=ignore)
-    assert (reply.stop, len(reply.tokens)) == ("limit", 5)
+        reply_of(small)
 
 
 def test_events_tell_what_happens(backend: LlamaCppBackend) -> None:
     events: list[Event] = []
-    reply = backend.reply(opening(PAIR, FILES.profile), Drawn(seed=23), sampling=SHORT, observe=events.append)
+    reply = reply_of(backend, store=Drawn(seed=23), observe=events.append)
     assert events[:2] == [Working("decoding frames"), Encoding(0, 4)]
     assert Encoding(4, 4) in events
     reads = [event for event in events if isinstance(event, Prefill)]
@@ -159,8 +126,8 @@ def test_events_tell_what_happens(backend: LlamaCppBackend) -> None:
 
 
 def test_odds_stand_at_the_digits_and_sum_to_one(backend: LlamaCppBackend) -> None:
-    asked = [Message("user", (Text("TA=1, VQ=2, MQ=0, OA="),))]
-    reply = backend.reply((*opening(PAIR, FILES.profile), *asked), Drawn(), sampling=Sampling(80), observe=ignore)
+    asked = Message("user", (Text("TA=1, VQ=2, MQ=0, OA="),))
+    reply = reply_of(backend, (*OPENING, asked), sampling=Sampling(80))
     assert reply.odds
     for at, found in reply.odds.items():
         assert reply.text[at] in "012"
@@ -168,7 +135,10 @@ def test_odds_stand_at_the_digits_and_sum_to_one(backend: LlamaCppBackend) -> No
         assert int(np.argmax(found)) == int(reply.text[at])
 
 
-def test_sampler() -> None:
+# Choosing and guessing tokens
+
+
+def test_a_sampler_draws_by_the_odds_and_never_what_is_banned() -> None:
     logits = np.array([0.0, 3.0, 1.0, 2.0], dtype=np.float32)
     assert Sampler(temperature=0.0, seed=0, banned=[]).pick(logits.copy()) == 1
     assert Sampler(temperature=0.0, seed=0, banned=[1]).pick(logits.copy()) == 3
@@ -187,6 +157,103 @@ def test_endless_repetition_is_seen() -> None:
     assert not loops(list(range(500)))
     assert not loops([1, 2, 3] * 20 + list(range(100)))
 
+
+def test_fixed_text_that_was_read_twice_is_guessed_up_to_a_digit() -> None:
+    lookup, fixed = PromptLookup(range(10)), [60, 61, 62, 1, 63, 64, 65, 2, 66]
+
+    def guesses_behind(*tokens: int, most: int = 7) -> list[int]:
+        for token in tokens:
+            lookup.add(token)
+        return lookup.guess(most)
+
+    lookup.learn(fixed)
+    assert guesses_behind(60, 61, 62, 1) == [], "one witness is not believed"
+    lookup.learn(fixed)
+    assert guesses_behind(60, 61, 62) == []
+    assert guesses_behind(7) == [63, 64, 65], "a digit is a slot"
+    assert lookup.guess(2) == [63, 64]
+    assert lookup.guess(0) == []
+    assert guesses_behind(63, 64, 65) == []
+    assert guesses_behind(2) == [66]
+
+
+# Several conversations at once in one context
+
+
+def judge_rounds(backend: LlamaCppBackend, lane: Lane, number: int, observe: Observe = ignore) -> Work[list[Reply]]:
+    """Two replies, with frames between them; the first one is observed."""
+    conversation, store = (OPENING, OTHER)[number % 2], Drawn(seed=number)
+    first = yield from backend.answer(lane, conversation, store, sampling=SHORT, observe=observe)
+    more = grown(conversation, first, Image(FrameRef(0, 8)), Image(FrameRef(1, 8)))
+    return [first, (yield from backend.answer(lane, more, store, sampling=SHORT, observe=ignore))]
+
+
+def judge_at_once(backend: LlamaCppBackend, told: list[int]) -> list[list[Reply]]:
+    """All conversations in lanes of their own; `told` gets the number of each that encodes or reads."""
+    with closing(Scheduler(len(backend.lanes))) as scheduler:
+
+        def begin(number: int, lane: Lane) -> Any:
+            def observe(event: Event) -> None:
+                if isinstance(event, Encoding | Prefill):
+                    told.append(number)
+
+            return scheduler.submit(judge_rounds(backend, lane, number, observe))
+
+        begun = [begin(number, lane) for number, lane in enumerate(backend.lanes)]
+        return [each.result() for each in begun]
+
+
+def test_each_conversation_is_read_without_a_break_and_gets_the_reply_that_it_gets_alone() -> None:
+    told: list[int] = []
+    with open_backend() as alone:
+        expected = [run_alone(judge_rounds(alone, alone.lanes[0], number)) for number in range(3)]
+    with open_backend(sequences=3) as together:
+        got = judge_at_once(together, told)
+    assert sorted(number for number, _ in itertools.groupby(told)) == [0, 1, 2]
+    for mine, theirs in zip(got, expected, strict=True):
+        assert [(reply.tokens, reply.odds) for reply in mine] == [(reply.tokens, reply.odds) for reply in theirs]
+
+
+def test_what_another_sequence_has_read_is_not_read_again(backend: LlamaCppBackend) -> None:
+    """The system prompt and both videos: the captions differ. No state of a first video is kept here."""
+    backend.reset()
+    expected = reply_of(backend, OTHER)
+    with open_backend(sequences=2, prefixes=0) as two:
+        first = reply_of(two)
+        second = run_alone(two.answer(two.lanes[1], OTHER, Drawn(), sampling=SHORT, observe=ignore))
+    assert first.usage.tokens_reused == 0
+    assert second.usage.tokens_reused > second.usage.tokens_prefilled
+    assert second.usage.tokens_reused + second.usage.tokens_prefilled == expected.usage.tokens_prefilled
+    assert (second.tokens, second.odds) == (expected.tokens, expected.odds)
+
+
+def test_steps_are_one_evaluation_in_whatever_order_they_come() -> None:
+    """The engine evaluates only sequences with consecutive numbers together; others it evaluates one by one."""
+    nodes = Counter[tuple[int, ...]]()
+    order: tuple[int, ...] = ()
+
+    def count(node: int, ask: bool, data: object) -> bool:
+        nodes[order] += 1
+        return not ask
+
+    callback = llama.ggml_backend_sched_eval_callback(count)
+    with open_backend(sequences=3, on_eval=callback) as backend:
+        for lane in backend.lanes:
+            run_alone(backend.answer(lane, OPENING, Drawn(), sampling=Sampling(4), observe=ignore))
+        caches = [lane.cache for lane in backend.lanes if lane.cache]
+        rows = {}
+        for order in ((0, 1, 2), (2, 0, 1), (1, 0, 2)):
+            found = take_steps([Step(caches[number], len(caches[number].items), [40 + number]) for number in order])
+            rows[order] = [found[order.index(number)][0] for number in range(3)]
+            for cache in caches:
+                cache.truncate(len(cache.items) - 1)
+    assert len({nodes[order] for order in rows}) == 1
+    for mixed in rows.values():
+        assert np.array_equal(mixed, rows[0, 1, 2])
+    assert not np.array_equal(rows[0, 1, 2][0], rows[0, 1, 2][1])
+
+
+# The engine's log
 
 THREADS_START = """
 import threading, time
@@ -228,10 +295,9 @@ def test_each_back_end_decides_for_itself_whether_the_engine_is_heard(capsys: py
         assert heard()
         with open_backend():
             assert heard(), "the first one still is"
+        verbose = EngineSettings(verbose=True)
         with pytest.raises(ModelError):
-            LlamaCppBackend(
-                FILES.projector, FILES.projector, profile=FILES.profile, settings=EngineSettings(verbose=True)
-            )
+            LlamaCppBackend(FILES.projector, FILES.projector, profile=FILES.profile, settings=verbose)
         capsys.readouterr()
     capsys.readouterr()
     with open_backend():
