@@ -12,40 +12,24 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from hub_server import Hub, serving
 from pull_commands import isolate_client
-from terminals import Terminal
 
 from vrt_lite import models
 from vrt_lite.backends import describe_machine
 from vrt_lite.cli import run
-from vrt_lite.diagnosis.all_checks import (
-    EngineReport,
-    check_codecs,
-    check_configured_model,
-    check_devices,
-    check_engine,
-    check_extras,
-    check_folders,
-    check_models,
-    check_store,
-    check_tunings,
-    check_variables,
-    install_for_gpu,
-    list_back_ends,
-    run_check,
-)
+from vrt_lite.diagnosis import all_checks, diagnose
 from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.machine import Gpu, Machine, MachineMemory
 from vrt_lite.models import find, library
 from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Store, users_store
-from vrt_lite.show.findings import list_lines, show_findings
 from vrt_lite.tuning import Tuning, save_tuning
 
 ROOT = Path(__file__).parent.parent
@@ -72,6 +56,12 @@ def doctor(*before: str, **variables: str) -> tuple[int, dict[str, Finding]]:
     groups = [finding.pop("group") for finding in told["findings"]]
     assert groups == sorted(groups, key=groups.index)
     return done.returncode, {finding["kind"]: Finding(**finding) for finding in told["findings"]}
+
+
+def print_findings(check: str) -> str:
+    """The command line of a process that prints what a check finds."""
+    program = f"from vrt_lite.diagnosis.all_checks import {check} as check; print([*check()])"
+    return subprocess.list2cmdline([sys.executable, "-c", program])
 
 
 def one(findings: Iterable[Finding], kind: str) -> Finding:
@@ -116,9 +106,8 @@ def copy_engine(folder: Path) -> Path:
     """Copy the engine's package into the folder; returns the copy, whose files are links."""
     spec = find_spec("llama_cpp")
     assert spec
-    assert spec.origin
+    [package] = spec.submodule_search_locations or ()
     ignore = shutil.ignore_patterns("__pycache__")
-    package = Path(spec.origin).parent
     return Path(shutil.copytree(package, folder / "llama_cpp", ignore=ignore, copy_function=link_or_copy))
 
 
@@ -153,7 +142,7 @@ def test_an_engine_that_kills_itself(tmp_path: Path, where: str, kind: str, monk
     source.unlink()
     source.write_text(f"{text}\n{code}", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    report, found = check_engine()
+    report, found = all_checks.check_engine()
     assert (report is not None) == (where == "run")
     killed = one(found, kind)
     assert ("by signal SIGSEGV" if sys.platform != "win32" else "with status 11") in killed.text
@@ -161,91 +150,85 @@ def test_an_engine_that_kills_itself(tmp_path: Path, where: str, kind: str, monk
 
 
 def test_gpus_that_are_used_and_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = EngineReport(("cpu",), HERE, MachineMemory(8 * 10**9, 16 * 10**9))
-    assert [f.text for f in check_devices(plain, [])] == [
+    plain = all_checks.EngineReport(("cpu",), HERE, MachineMemory(8 * 10**9, 16 * 10**9))
+    assert [f.text for f in all_checks.check_devices(plain, [])] == [
         "A processor, 8 usable processors: AVX2, AMX_INT8",
         "memory: 8.00 GB free of 16.00 GB with swap",
         "GPU: none",
     ]
     used = replace(plain, memory=replace(plain.memory, gpus=(Gpu("A card", 6 * 10**9),)))
-    assert [f.text for f in check_devices(used, ["NVIDIA"])][2:] == ["GPU: A card, 6.00 GB free"]
+    assert [f.text for f in all_checks.check_devices(used, ["NVIDIA"])][2:] == ["GPU: A card, 6.00 GB free"]
     table = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
     for maker, option in (("NVIDIA", "CUDA"), ("Apple", "METAL"), ("AMD or Intel", "VULKAN")):
-        note = one(check_devices(plain, [maker]), "gpu_unused")
+        note = one(all_checks.check_devices(plain, [maker]), "gpu_unused")
         assert (note.level, f"-DGGML_{option}=on" in note.next_step) == ("note", True)
-        assert f"| `{install_for_gpu([maker]).partition(' -m ')[2]}` |" in table
+        assert f"| `{all_checks.install_for_gpu([maker]).partition(' -m ')[2]}` |" in table
     for_gpu = replace(plain, back_ends=("cpu", "cuda"))
-    assert one(check_devices(for_gpu, ["NVIDIA"]), "gpu_not_found").next_step == "nvidia-smi"
+    assert one(all_checks.check_devices(for_gpu, ["NVIDIA"]), "gpu_not_found").next_step == "nvidia-smi"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert "CUDA_VISIBLE_DEVICES" in one(check_devices(for_gpu, ["NVIDIA"]), "gpu_not_found").next_step
+    assert "CUDA_VISIBLE_DEVICES" in one(all_checks.check_devices(for_gpu, ["NVIDIA"]), "gpu_not_found").next_step
     # The back ends are read from the names of the library's files.
-    assert list_back_ends(tmp_path / "nothing") == ()
+    assert all_checks.list_back_ends(tmp_path / "nothing") == ()
     for name in ("libggml-cpu.so", "libggml-base.so", "libggml-cuda.so", "libggml.so", "ggml-vulkan.dll"):
         (tmp_path / name).touch()
-    assert list_back_ends(tmp_path) == ("cpu", "cuda", "vulkan")
+    assert all_checks.list_back_ends(tmp_path) == ("cpu", "cuda", "vulkan")
 
 
 @pytest.mark.parametrize("spoiled", [True, False])
 def test_a_tuning_that_is_not_used_is_noted(machine: Machine, *, spoiled: bool) -> None:
     tuning = Tuning(threads=1, projector=JUDGE.projector.name)
-    assert list(check_tunings(machine)) == []
+    assert list(all_checks.check_tunings(machine)) == []
     save_tuning(tuning, JUDGE, machine)
-    assert [f.text for f in check_tunings(machine)] == ["vrt-tiny-0: tuned for this machine and engine"]
+    assert [f.text for f in all_checks.check_tunings(machine)] == ["vrt-tiny-0: tuned for this machine and engine"]
     path = save_tuning(tuning, JUDGE, machine if spoiled else replace(machine, engine="another", gpus=()))
     if spoiled:
         path.write_text("{}", encoding="utf-8")
-    note = one(check_tunings(machine), "tuning_stale")
+    note = one(all_checks.check_tunings(machine), "tuning_stale")
     assert ("another engine" in note.text) != spoiled
     assert shell(note.next_step).returncode == 0
-    assert levels(check_tunings(machine)) <= {"ok"}
-
-
-def test_a_secret_in_the_environment_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("VRT_LITE_API_KEY", "VRT_LITE_TOKEN", "HF_TOKEN", "VRT_LITE_CAHCE_MB"):
-        monkeypatch.setenv(name, "a-secret")
-    [finding] = check_variables()
-    assert "a-secret" not in repr(finding)
-    assert (finding.kind, "VRT_LITE_CACHE_MB?" in finding.text) == ("variable_unknown", True)
+    assert levels(all_checks.check_tunings(machine)) <= {"ok"}
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="this system has no folder in which nobody may write")
 def test_what_is_wrong_in_the_environment_is_gone_after_the_commands(tmp_path: Path) -> None:
     wrong = {
-        "VRT_LITE_CAHCE_MB": "5",
         "HF_HUB_OFFLINE": "1",
         "VRT_LITE_CACHE_MB": "much",
         "VRT_LITE_HOME": "/proc/self/vrt-lite",
         "HOME": str(tmp_path),
     }
-    status, found = doctor(**wrong)
+    secrets = dict.fromkeys(("VRT_LITE_API_KEY", "VRT_LITE_TOKEN", "HF_TOKEN", "VRT_LITE_CAHCE_MB"), "a-secret")
+    status, found = doctor(**wrong, **secrets)
+    assert "a-secret" not in repr(found)
+    assert "VRT_LITE_CACHE_MB?" in found["variable_unknown"].text
     kinds = ("hub_offline", "variable_unknown", "setting_invalid", "home_unwritable")
     steps = [found[kind].next_step for kind in kinds]
     assert (status, steps[-1]) == (9, f"export VRT_LITE_HOME={tmp_path / 'vrt-lite-home'}")
-    status, found = doctor(*steps, **wrong)
+    status, found = doctor(*steps, **wrong, **secrets)
     assert (status, found.keys() & kinds) == (0, set())
     assert found["home"].text.startswith(f"{tmp_path / 'vrt-lite-home'}: not made yet")
 
 
 def test_a_configured_model_that_is_not_here(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not list(check_configured_model())
+    assert not list(all_checks.check_configured_model())
     assert run(["config", "set", "model", "vrt-tiny-0"]) == 0
-    assert not list(check_configured_model())
+    assert not list(all_checks.check_configured_model())
     assert run(["config", "set", "model", "vr-thinker-7b"]) == 0
-    problem = one(check_configured_model(), "model_missing")
+    problem = one(all_checks.check_configured_model(), "model_missing")
     assert (problem.level, problem.next_step) == ("problem", "vrt-lite pull vr-thinker-7b")
     assert problem.text.startswith(f"model in {own_home / 'config.toml'} is vr-thinker-7b, and judging ends: ")
     # What cannot be pulled is no longer set after the command.
     assert run(["config", "set", "model", "gone"]) == 0
-    name, *rest = shlex.split(one(check_configured_model(), "model_missing").next_step)
+    name, *rest = shlex.split(one(all_checks.check_configured_model(), "model_missing").next_step)
     assert (name, run(rest)) == ("vrt-lite", 0)
-    assert not list(check_configured_model())
+    assert not list(all_checks.check_configured_model())
     # A variable wins over the file. With a server the model names a profile alone.
     monkeypatch.setenv("VRT_LITE_MODEL", "./nowhere")
-    variable = one(check_configured_model(), "model_missing")
+    variable = one(all_checks.check_configured_model(), "model_missing")
     assert variable.text.startswith("VRT_LITE_MODEL is ./nowhere, ")
     assert "VRT_LITE_MODEL" in variable.next_step
     monkeypatch.setenv("VRT_LITE_BACKEND", "http://host/v1")
-    assert not list(check_configured_model())
+    assert not list(all_checks.check_configured_model())
 
 
 def test_a_damaged_model_is_whole_after_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -254,24 +237,24 @@ def test_a_damaged_model_is_whole_after_the_command(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         assert run(["pull", "-q", hub.repository]) == 0
         [model] = library.stored_models()
-        assert levels(check_models()) == {"ok"}
+        assert levels(all_checks.check_models()) == {"ok"}
         os.truncate(model.path("text"), 1000)
-        problem = one(check_models(), "model_damaged")
+        problem = one(all_checks.check_models(), "model_damaged")
         assert (problem.level, problem.next_step) == ("problem", f"vrt-lite pull {hub.repository}")
         assert "1000 bytes" in problem.text
         assert run(shlex.split(problem.next_step)[1:]) == 0
-        assert levels(check_models()) == {"ok"}
+        assert levels(all_checks.check_models()) == {"ok"}
     # A manifest that is no longer one, and a pull that was interrupted.
     (model.folder / library.MANIFEST_NAME).write_text("{", encoding="utf-8")
-    assert one(check_models(), "model_damaged").next_step == problem.next_step
+    assert one(all_checks.check_models(), "model_damaged").next_step == problem.next_step
     library.partial_folder("someone/other-GGUF").mkdir(parents=True)
-    assert one(check_models(), "pull_unfinished").next_step == "vrt-lite pull someone/other-GGUF"
+    assert one(all_checks.check_models(), "pull_unfinished").next_step == "vrt-lite pull someone/other-GGUF"
     # A bundled model.
     shutil.rmtree(model.folder)
     shutil.copytree(JUDGE.text.parents[1], tmp_path / "bundled")
     os.truncate(tmp_path / "bundled" / "vrt-tiny-0" / JUDGE.projector.name, 5000)
     monkeypatch.setattr(models, "_BUNDLE", tmp_path / "bundled")
-    problem = one(check_models(), "model_damaged")
+    problem = one(all_checks.check_models(), "model_damaged")
     assert "not a whole GGUF" in problem.text
     assert "-m pip install --force-reinstall " in problem.next_step
 
@@ -284,8 +267,7 @@ def test_a_home_that_cannot_be_written(own_home: Path) -> None:
             pytest.skip("this user may write anywhere")
         # Without this capability the rights of files count for this user as for any other.
         start = "setpriv --bounding-set=-dac_override,-dac_read_search "
-    program = "from vrt_lite.diagnosis.all_checks import check_folders; print([*check_folders()])"
-    words = start + subprocess.list2cmdline([sys.executable, "-c", program])
+    words = start + print_findings("check_folders")
     own_home.chmod(0o500)
     step = f"chmod -R u+rwX {own_home}"
     text = f"{own_home} cannot be written: Permission denied"
@@ -301,16 +283,16 @@ def test_files_in_the_place_of_folders_and_the_other_way_round(
 ) -> None:
     folder = own_home / "tuning" / "a.json"
     folder.mkdir(parents=True)
-    problem = one(run_check(lambda: check_tunings(machine)), "file_unreadable")
+    problem = one(all_checks.run_check(lambda: all_checks.check_tunings(machine)), "file_unreadable")
     assert (problem.level, problem.text) == ("problem", f"{folder} cannot be read: Is a directory")
     assert shell(problem.next_step).returncode == 0
-    assert not list(check_tunings(machine))
+    assert not list(all_checks.check_tunings(machine))
     (tmp_path / "file").write_text("no folder", encoding="utf-8")
     monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path / "file" / "home"))
-    problem = one(check_folders(), "home_unwritable")
+    problem = one(all_checks.check_folders(), "home_unwritable")
     assert shell(problem.next_step).returncode == 0
     assert (tmp_path / "file.aside").read_text(encoding="utf-8") == "no folder"
-    assert one(check_folders(), "home").level == "ok"
+    assert one(all_checks.check_folders(), "home").level == "ok"
 
 
 def test_a_disk_that_is_full() -> None:
@@ -318,7 +300,7 @@ def test_a_disk_that_is_full() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
-        problem = one(check_folders(), "home_unwritable")
+        problem = one(all_checks.check_folders(), "home_unwritable")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert problem.next_step == "vrt-lite cache --clear"
@@ -347,70 +329,47 @@ def test_a_store_that_cannot_be_used_is_kept_aside(spoil: Callable[[Path], None]
     path = users_store()
     with Store(path) as store:
         keep_run(store)
-    assert "1 runs" in one(check_store(), "store").text
+    assert "1 runs" in one(all_checks.check_store(), "store").text
     for beside in path.parent.glob(f"{path.name}-*"):
         beside.unlink()
     spoil(path)
     before = path.read_bytes()
-    problem = one(check_store(), kind)
+    problem = one(all_checks.check_store(), kind)
     assert problem.level == "problem"
     assert shell(problem.next_step).returncode == 0
     assert path.with_name(f"{path.name}.aside").read_bytes() == before
-    assert one(check_store(), "store").text.endswith("not made yet")
+    assert one(all_checks.check_store(), "store").text.endswith("not made yet")
 
 
-def test_packages_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert levels(check_extras()) == levels(check_codecs()) == {"ok"}
+def test_a_package_that_everything_needs_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "msgspec.py").write_text("raise ImportError('no msgspec')", encoding="utf-8")
     status, found = doctor(PYTHONPATH=os.pathsep.join((str(tmp_path), str(ROOT))))
     assert (status, list(found)) == (9, ["package_unusable"])
     assert "no msgspec" in found["package_unusable"].text
     assert "-m pip install --force-reinstall " in found["package_unusable"].next_step
-    # An engine that was copied: it can be imported, but no installation knows it. Others are not there, or broken.
-    (tmp_path / "msgspec.py").unlink()
-    (tmp_path / "av").mkdir()
-    (tmp_path / "av" / "__init__.py").write_text("import no_such_library", encoding="utf-8")
-    program = (
-        "import importlib.metadata as m, vrt_lite.diagnosis as d\n"
-        "from vrt_lite.diagnosis import all_checks as c\n"
-        "known = m.version\n"
-        "def version(name):\n    if name in ('uvicorn', 'matplotlib'):\n        raise m.PackageNotFoundError(name)\n"
-        "    return known(name)\n"
-        "c.version = version\n"
-        "print(repr([*c.check_codecs(), *c.check_extras()]))\n"
-        "m.MetadataPathFinder.find_distributions = classmethod(lambda *_: [])\n"
-        "c.version = known\n"
-        "print(repr(d.diagnose()['packages']))"
-    )
-    words = shlex.join([sys.executable, "-c", program])
-    done = shell(words, PYTHONPATH=os.pathsep.join((str(tmp_path), str(ROOT))))
-    first, second = (eval(line, {"Finding": Finding}) for line in done.stdout.splitlines())
-    video, web, plots = first
-    assert (video.kind, video.level, "no_such_library" in video.text) == ("video_unusable", "problem", True)
-    assert video.next_step.endswith("-m pip install --force-reinstall --no-cache-dir --only-binary av av")
-    assert web.text == "the extra web is not whole: uvicorn missing, which vrt-lite serve needs"
-    assert (web.level, "uvicorn>=" in web.next_step) == ("note", True)
-    assert (plots.level, "matplotlib>=" in plots.next_step) == ("note", True)
-    assert shell(f"{web.next_step} --help").returncode == 0
-    unknown = one(second, "package_unusable")
+    # An engine that was copied: it can be imported, but no installation knows it.
+    monkeypatch.setattr(metadata.MetadataPathFinder, "find_distributions", lambda *_: [])
+    unknown = one(diagnose()["packages"], "package_unusable")
     assert "llama-cpp-python" in unknown.text
     assert unknown.next_step.endswith("--force-reinstall vrt-lite")
 
 
-def test_findings_are_wrapped_at_the_terminals_width_and_commands_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    fails = Finding("b", "problem", "it fails", "mend " * 30)
-    engine = [Finding("a", "ok", "quick " * 20 + "and \x1b[31mred"), fails]
-    found = {"engine": engine, "machine": [], "files": [Finding("c", "note", "slow", "vrt-lite tune")]}
-    lines = [line for _, line in list_lines(found, width=60)]
-    assert "machine" not in lines
-    assert [line for line in lines if len(line) > 60] == [f"           next: {'mend ' * 30}"]
-    assert lines[-3:] == ["  note     slow", "           next: vrt-lite tune", "1 problem, 1 note"]
-    assert len(list(list_lines(found))) == 8  # in a pipe nothing is wrapped
-    for kind in ("dumb", "xterm-256color"):
-        monkeypatch.setenv("TERM", kind)
-        stream = Terminal("ascii")
-        show_findings(found, stream=stream)
-        text = stream.getvalue()
-        assert text.isascii()
-        assert ("\x1b[" in text) == (kind != "dumb")
-        assert "\\x1b[31mred" in text
+def test_codecs_and_extras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name in ("uvicorn", "matplotlib"):
+            raise metadata.PackageNotFoundError(name)
+        return metadata.version(name)
+
+    assert levels([*all_checks.check_extras(), *all_checks.check_codecs()]) == {"ok"}
+    monkeypatch.setattr(all_checks, "version", version)
+    web, plots = all_checks.check_extras()
+    assert web.text == "the extra web is not whole: uvicorn missing, which vrt-lite serve needs"
+    assert (web.level, "uvicorn>=" in web.next_step) == ("note", True)
+    assert (plots.level, "matplotlib>=" in plots.next_step) == ("note", True)
+    assert shell(f"{web.next_step} --help").returncode == 0
+    (tmp_path / "av").mkdir()
+    (tmp_path / "av" / "__init__.py").write_text("import no_such_library", encoding="utf-8")
+    words = print_findings("check_codecs")
+    [video] = eval(shell(words, PYTHONPATH=os.pathsep.join((str(tmp_path), str(ROOT)))).stdout, {"Finding": Finding})
+    assert (video.kind, video.level, "no_such_library" in video.text) == ("video_unusable", "problem", True)
+    assert video.next_step.endswith("-m pip install --force-reinstall --no-cache-dir --only-binary av av")

@@ -1,14 +1,17 @@
-"""How long judging will take: the sums, what is kept of earlier judgements, and the range that is said."""
+"""How long judging will take, and which better judge is named for this machine."""
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import clips
 import pytest
+from terminals import Terminal
 
 from bench import reply_texts
 from bench.random_checkpoint import SHAPES, cut
@@ -22,17 +25,25 @@ from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.fitting.time_estimate import MatrixSpeeds, count_work, estimate_seconds
 from vrt_lite.forecast import predict, predict_shape
 from vrt_lite.interfaces import TimeRange
+from vrt_lite.model_list import list_model
 from vrt_lite.models import ModelFiles, find
+from vrt_lite.models.library import recipes
 from vrt_lite.profile import default_profile
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.run_clock import RunClock
 from vrt_lite.settings import Settings
+from vrt_lite.show import show_verdict
+from vrt_lite.show.better_judge import UNKNOWN, Candidate, keep_candidates, suggest_judge
 from vrt_lite.show.words import format_range
 from vrt_lite.tuning import keep_time, plan_engine, plan_shape
 
 STAR, CIRCLE = (Path(__file__).parents[1] / "examples" / name for name in ("star.mp4", "circle.mp4"))
 TINY = find("vrt-tiny-2")
 SIZE = (480, 270)
+GB = 10**9
+BEST = Candidate("best", 8 * GB, TimeRange(3000, 12_000), "a pair")
+QUICK = Candidate("quick", 3 * GB, TimeRange(120, 300), "a clip")
+UNTIMED = Candidate("untimed", 8 * GB, None, "a pair")
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +77,8 @@ def test_the_time_is_the_arithmetic_of_the_shape(wide: ModelFiles) -> None:
     kinds = {1}.union(*shape.matrices.values())
 
     def seconds(one: float, many: float, size: tuple[int, int] | None = (1280, 720)) -> float:
-        return estimate_seconds(
-            shape, profile, MatrixSpeeds(dict.fromkeys(kinds, one), dict.fromkeys(kinds, many)), size
-        )
+        speeds = MatrixSpeeds(dict.fromkeys(kinds, one), dict.fromkeys(kinds, many))
+        return estimate_seconds(shape, profile, speeds, size)
 
     usual = seconds(1e9, 1e10)
     assert seconds(5e8, 5e9) == pytest.approx(2 * usual)
@@ -161,6 +171,47 @@ def test_a_clip_that_cannot_be_read_is_not_predicted(tmp_path: Path) -> None:
         assert judge.predict(one)
         one.write_bytes(b"nothing")
         assert judge.predict(one) is None
+
+
+@pytest.mark.parametrize(
+    ("models", "free_gb", "named"),
+    [
+        ([BEST, QUICK], 2, ""),
+        ([BEST, QUICK], 6, "quick, 2 to 5 min a clip: vrt-lite pull quick"),
+        ([BEST, QUICK], 9, "quick, 2 to 5 min a clip: vrt-lite pull quick"),  # an hour and more is too long
+        ([BEST], 9, "best, 50 min to 3.3 h a pair: vrt-lite pull best"),  # unless all take as long
+        ([BEST, replace(BEST, name="alike", seconds=TimeRange(2900, 11_000))], 9, "vrt-lite pull best"),
+        ([replace(BEST, seconds=TimeRange(600, 1200)), QUICK], 9, "best, 10 to 20 min a pair: vrt-lite pull best"),
+        ([UNTIMED, QUICK], 9, "memory: untimed: vrt-lite pull untimed"),
+        ([], 9, ""),
+    ],
+)
+def test_the_best_that_fits_is_named(models: list[Candidate], free_gb: int, named: str) -> None:
+    line = suggest_judge(models, free_gb * GB)
+    assert line.endswith(named)
+    assert (f" {free_gb}.00 GB of free memory" in line) == bool(line) == bool(named)
+
+
+def test_a_judge_that_is_here_is_named_as_such() -> None:
+    line = suggest_judge([QUICK], 9 * GB, find=lambda name: name == "quick")
+    assert line == "A larger judge is here: quick, 2 to 5 min a clip: --model quick"
+
+
+def test_it_stands_once_under_a_verdict_on_a_terminal(judged: Judgement, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines(*, model: str = TINY.name, advise: bool = True, stream: io.StringIO | None = None) -> list[str]:
+        to = stream or Terminal()
+        show_verdict(replace(judged, model=replace(judged.model, name=model)), advise=advise, stream=to)
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", to.getvalue())
+        return [line for line in plain.splitlines() if "arger judge" in line]
+
+    monkeypatch.setenv("COLUMNS", "200")
+    # What each takes here is not added up after a verdict: until it is known, the line says how to know it.
+    assert lines() == [UNKNOWN]
+    assert lines(advise=False) == lines(stream=io.StringIO()) == lines(model="vr-thinker-7b") == []
+    keep_candidates([list_model("vr-thinker-7b"), list_model("videoreward-2b")])
+    said = lines()
+    assert len(said) <= 1  # a small machine has none
+    assert not said or any(said[0].endswith(f": vrt-lite pull {name}") for name in recipes())
 
 
 def judge_thrice(files: ModelFiles, tmp_path: Path, *, pixels: int | None) -> Iterator[tuple[TimeRange | None, float]]:
