@@ -235,6 +235,7 @@ def test_a_variable_that_cannot_be_used_is_named(key: str, commands: Commands, m
     assert variable in problem_step()
     assert f"give {allowed}" in refusal(commands, "config", "set", key, "what?")
     assert f"the nearest key is {key}" in refusal(commands, "config", "set", f"{key}s", "what?")
+    assert "vrt-lite config lists the keys" in refusal(commands, "config", "unset", "colour")
     assert not settings_path().exists()
 
 
@@ -283,9 +284,8 @@ def test_changes_at_once_are_all_kept() -> None:
     assert {name: kept.value for name, kept in find_stored({}).items()} == {n: v[0] for n, v in VALUES.items()}
 
 
-def test_a_model_is_found_from_everywhere_or_traced_to_the_setting(
-    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_is_set(tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder is found from everywhere; one that is not here is traced to the setting."""
     (tmp_path / "judge").mkdir()
     (tmp_path / "vrt-tiny-0").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -278,20 +278,19 @@ def test_a_home_that_cannot_be_written(own_home: Path) -> None:
 
 
 @posix
-def test_files_in_the_place_of_folders_and_the_other_way_round(
-    own_home: Path, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_where_folders_must_be(own_home: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the other way round."""
     folder = own_home / "tuning" / "a.json"
     folder.mkdir(parents=True)
     problem = one(all_checks.run_check(lambda: all_checks.check_tunings(machine)), "file_unreadable")
     assert (problem.level, problem.text) == ("problem", f"{folder} cannot be read: Is a directory")
     assert shell(problem.next_step).returncode == 0
     assert not list(all_checks.check_tunings(machine))
-    (tmp_path / "file").write_text("no folder", encoding="utf-8")
-    monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path / "file" / "home"))
+    (own_home / "file").write_text("no folder", encoding="utf-8")
+    monkeypatch.setenv("VRT_LITE_HOME", str(own_home / "file" / "home"))
     problem = one(all_checks.check_folders(), "home_unwritable")
     assert shell(problem.next_step).returncode == 0
-    assert (tmp_path / "file.aside").read_text(encoding="utf-8") == "no folder"
+    assert (own_home / "file.aside").read_text(encoding="utf-8") == "no folder"
     assert one(all_checks.check_folders(), "home").level == "ok"
 
 

@@ -169,9 +169,8 @@ def test_a_cut_connection_is_resumed(hub: Hub, commands: Commands) -> None:
         pytest.param("longer", TEXT, 600 * 2**20, f"{TEXT} of .* arrived damaged: it is not what", marks=TELLING),
     ],
 )
-def test_a_damaged_file_is_refused_and_the_next_pull_repairs_it(
-    hub: Hub, commands: Commands, fault: str, name: str, count: int, says: str
-) -> None:
+def test_a_damaged_file_is_refused(hub: Hub, commands: Commands, fault: str, name: str, count: int, says: str) -> None:
+    """The next pull repairs it."""
     getattr(hub, fault)[name] = count
     commands.refuse(says, "pull", REPO)
     assert not [*library.home().glob(f"partial/*/{name}"), *library.home().rglob("*.incomplete")]
@@ -249,7 +248,7 @@ def test_a_split_model_is_pulled_in_all_its_parts(hub: Hub, tmp_path: Path, comm
 
 
 @pytest.mark.parametrize(
-    ("hubs_status", "reference", "says", "status"),
+    ("answer", "name", "says", "status"),
     [
         (401, REPO, "(is not at|answered 401)", 4),
         (403, REPO, "answered 403", 4),
@@ -262,11 +261,9 @@ def test_a_split_model_is_pulled_in_all_its_parts(hub: Hub, tmp_path: Path, comm
         (200, f"{REPO}:../x", "no quant after the colon", 2),
     ],
 )
-def test_what_cannot_be_pulled(
-    hub: Hub, commands: Commands, hubs_status: int, reference: str, says: str, status: int
-) -> None:
-    hub.status = hubs_status
-    commands.refuse(says, "pull", reference, status=status)
+def test_what_cannot_be_pulled(hub: Hub, commands: Commands, answer: int, name: str, says: str, status: int) -> None:
+    hub.status = answer
+    commands.refuse(says, "pull", name, status=status)
     assert hub.ranges == []
 
 

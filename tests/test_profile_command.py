@@ -77,9 +77,7 @@ def test_a_new_profile_has_a_comment_for_every_key(mine: Path, capfd: pytest.Cap
         ("rounds = 0\nwindow = -1\nfoo = 3\nfirst_frames = 'x'", ["rounds", "window", "foo", "first_frames"]),
     ],
 )
-def test_the_check_prints_a_line_for_each_fault(
-    toml: str, faults: list[str], mine: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_for_each_fault(toml: str, faults: list[str], mine: Path, capfd: pytest.CaptureFixture[str]) -> None:
     mine.write_text(toml, encoding="utf-8")
     assert run(["profile", "check", str(mine)]) == (4 if faults else 0)
     lines = capfd.readouterr().err.splitlines()

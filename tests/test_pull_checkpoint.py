@@ -237,14 +237,12 @@ def test_another_revision_or_quant_begins_anew(shards: Published, two_steps: Fil
         begin(commands, shards)
 
 
-def test_the_projectors_type_is_chosen_and_stays(
-    shards: Published, checkpoint: Path, tmp_path: Path, commands: Commands
-) -> None:
+def test_the_projectors_type_is_chosen(shards: Published, checkpoint: Path, commands: Commands) -> None:
     begin(commands, shards)
     plan = commands.pull(Q4, "--projector-type", "q6_k")
     assert "quant: Q4_K_M, as asked for; projector: Q6_K" in plan
     [model] = library.stored_models()
-    expected = convert_folder(checkpoint, tmp_path / "converted", text_type="q4_k_m", projector_type="q6_k")[1]
+    expected = convert_folder(checkpoint, library.home() / "converted", text_type="q4_k_m", projector_type="q6_k")[1]
     assert model.path("projector").read_bytes() == expected.path.read_bytes()
     shards.hub.ranges.clear()
     for options in ((), ("--projector-type", "q6_k")):

@@ -196,9 +196,7 @@ def test_another_models_projector_is_not_taken_for_a_type_of_this_one(several: M
         check_same(first, replace(first, logits=first.logits * np.nan))
 
 
-def test_an_engine_that_ends_or_hangs_refuses_a_value_and_the_search_goes_on(
-    worker: Worker, several: ModelFiles
-) -> None:
+def test_the_search_goes_on_when_an_engine_ends_or_hangs(worker: Worker, several: ModelFiles) -> None:
     _, q8_0, _ = several.projectors
 
     def measure(tuning: Tuning) -> ModelSpeed:
