@@ -108,7 +108,7 @@ def test_models_lists_what_is_here_begun_or_damaged(hub: Hub, commands: Commands
     assert hub.ranges == [(TEXT, 0)]
 
 
-def test_a_pulled_model_judges_by_its_name_and_can_be_deleted(hub: Hub, commands: Commands) -> None:
+def test_a_pulled_model_is_found_by_its_name_and_can_be_deleted(hub: Hub, commands: Commands) -> None:
     messages = pulled(commands)
     assert f"{REPO} at {hub.commit[:12]}, Q8_0, 12.8 MB" in messages
     assert "licence: mit" in messages
@@ -116,9 +116,6 @@ def test_a_pulled_model_judges_by_its_name_and_can_be_deleted(hub: Hub, commands
     [model] = library.stored_models()
     assert (model.manifest.revision, model.manifest.quant) == (hub.commit, "Q8_0")
     assert find(f"{REPO}:q8_0").text == model.folder / TEXT
-    (model.folder / "profile.toml").write_text(PROFILE, encoding="utf-8")
-    judged = commands.read("compare", *CLIPS, "-p", "A red square moving right.", "-m", REPO, "--threads", "1")
-    assert judged["verdict"]["overall"]["winner"] == 1
     assert commands.run("rm", REPO)[:2] == (0, f"{REPO} is deleted, 12.8 MB\n")
     assert not list(library.home().rglob("*.gguf"))
     for name, says in ((REPO, "is not here"), (BUNDLED, "comes with vrt-lite"), ("../models", "is not here")):

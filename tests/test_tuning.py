@@ -263,7 +263,7 @@ def test_compare_uses_what_tune_found(capfd: pytest.CaptureFixture[str], own_hom
     assert "nothing was kept" in output(capfd, "tune", JUDGE.name, "--forget")
 
 
-def test_a_ranking_judges_as_many_pairs_at_once_as_tune_found(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_ranking_judges_as_many_pairs_at_once_as_tune_found() -> None:
     def jobs(given: int | None, model: str = JUDGE.name, backend: Remote | None = None) -> int:
         return ChosenJudge(model, None, backend, Settings()).choose_jobs(given)
 
@@ -271,8 +271,6 @@ def test_a_ranking_judges_as_many_pairs_at_once_as_tune_found(capfd: pytest.Capt
     save_tuning(replace(FOUND, threads=1, repack=False, jobs=2), JUDGE, describe_machine())
     assert (jobs(None), jobs(3), jobs(None, "vrt-tiny-2"), jobs(None, "missing")) == (2, 3, 1, 1)
     assert jobs(None, backend=Remote("http://host:8000/v1")) == 1
-    [ladder] = json.loads(output(capfd, "rank", *PAIR, "--json"))["ladders"]
-    assert (ladder["judgements"], ladder["failures"]) == (2, 0)
 
 
 def test_an_interrupt_keeps_nothing(own_home: Path) -> None:
