@@ -184,6 +184,7 @@ REFUSED = {
     "ctx = 'much'": "give at least 256 or auto",
     "model = ''": "give a name, folder or text GGUF",
     "orders = 'maybe'": "give one, both or auto",
+    "orders = []": "give one, both or auto",
     "effort = 'most'": "give quick, balanced or full",
     "backend = 'ftp://host'": "give local or http://HOST/v1",
     "[compare]\nrounds = 3": "'compare', which nothing reads",

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from hub_server import Hub, serving
 from pull_commands import isolate_client
+from terminals import Terminal
 
 from vrt_lite import models
 from vrt_lite.backends import describe_machine
@@ -30,6 +31,7 @@ from vrt_lite.machine import Gpu, Machine, MachineMemory
 from vrt_lite.models import find, library
 from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Store, users_store
+from vrt_lite.show.findings import show_findings
 from vrt_lite.tuning import Tuning, save_tuning
 
 ROOT = Path(__file__).parent.parent
@@ -372,3 +374,15 @@ def test_codecs_and_extras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     [video] = eval(shell(words, PYTHONPATH=os.pathsep.join((str(tmp_path), str(ROOT)))).stdout, {"Finding": Finding})
     assert (video.kind, video.level, "no_such_library" in video.text) == ("video_unusable", "problem", True)
     assert video.next_step.endswith("-m pip install --force-reinstall --no-cache-dir --only-binary av av")
+
+
+@pytest.mark.parametrize("kind", ["dumb", "xterm-256color"])
+def test_a_finding_cannot_command_a_terminal(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", kind)
+    monkeypatch.setenv("COLUMNS", "60")
+    stream = Terminal("ascii")
+    show_findings({"engine": [Finding("a", "problem", "it is \x1b[31mred", "mend " * 30)]}, stream=stream)
+    text = stream.getvalue()
+    assert text.isascii()
+    assert "\\x1b[31mred" in text
+    assert f"next: {'mend ' * 30}".rstrip() in text  # a command is never wrapped
