@@ -23,37 +23,30 @@ CHUNK = 64 * 1024
 
 @dataclass
 class Hub:
-    """What the server holds, how it misbehaves, and what it was asked for."""
+    """What the server holds, how it misbehaves, and what it was asked for; dictionaries are by file."""
 
     files: dict[str, bytes]
     repository: str = "someone/judge-GGUF"
-    kind: str = "model"
-    """Or "dataset", whose addresses begin otherwise."""
+    kind: str = "model"  # or "dataset", whose addresses begin otherwise
     commit: str = "5037fcf163dd95d1e41d1974465f0898ed108ca2"
     licence: str = "mit"
-    listed: dict[str, Any] = field(default_factory=dict)
-    """Siblings beside `files`, as they stand: hostile names, files without content."""
-    cuts: dict[str, list[int]] = field(default_factory=dict)
-    """By file: the connection is closed at these bytes, each once."""
-    flips: dict[str, int] = field(default_factory=dict)
-    """By file: so many times it is sent with one bit flipped."""
-    short: dict[str, int] = field(default_factory=dict)
-    """By file: it is stored with so many bytes less than is listed."""
-    longer: dict[str, int] = field(default_factory=dict)
-    """By file: so many bytes more are sent than are listed."""
-    sent: dict[str, int] = field(default_factory=dict)
-    """By file: the bytes that clients took."""
-    base: Hub | None = None
-    """The repository of the model that this one was made from, which the same server has."""
-    failing: dict[str, int] = field(default_factory=dict)
-    """By file: the status that is answered in its place; 403 says that the repository is gated."""
-    small: set[str] = field(default_factory=set)
-    """Files that are listed without a digest, as the hub does with small ones."""
+    base: Hub | None = None  # the repository that this one was made from, which the same server has
+    small: set[str] = field(default_factory=set)  # listed without a digest, as the hub does with small files
+    listed: dict[str, Any] = field(default_factory=dict)  # more siblings, as they stand: hostile, without content
+    cuts: dict[str, list[int]] = field(default_factory=dict)  # the connection is closed at these bytes, each once
+    flips: dict[str, int] = field(default_factory=dict)  # so many times it is sent with one bit flipped
+    short: dict[str, int] = field(default_factory=dict)  # it is stored with so many bytes less than is listed
+    longer: dict[str, int] = field(default_factory=dict)  # so many bytes more are sent than are listed
+    failing: dict[str, int] = field(default_factory=dict)  # the status in its place; 403 says that it is gated
     status: int = 200
     seconds_per_chunk: float = 0.0
-    ranges: list[tuple[str, int]] = field(default_factory=list)
-    """File and first byte of every download that began."""
+    sent: dict[str, int] = field(default_factory=dict)  # the bytes that clients took
+    ranges: list[tuple[str, int]] = field(default_factory=list)  # file and first byte of downloads that began
     url: str = ""
+
+    @property
+    def page(self) -> str:
+        return f"/{self.repository}" if self.kind == "model" else f"/datasets/{self.repository}"
 
     def siblings(self) -> list[dict[str, Any]]:
         found = [{"rfilename": "README.md", "size": 3, "blobId": "0" * 40}] if "README.md" not in self.files else []
@@ -64,15 +57,9 @@ class Hub:
         return found + [{"rfilename": name, **rest} for name, rest in self.listed.items()]
 
     def info(self) -> dict[str, Any]:
-        return {
-            "_id": "1",
-            "id": self.repository,
-            "modelId": self.repository,
-            "sha": self.commit,
-            "private": False,
-            "tags": ["gguf", f"license:{self.licence}", *([f"base_model:{self.base.repository}"] if self.base else [])],
-            "siblings": self.siblings(),
-        }
+        tags = ["gguf", f"license:{self.licence}", *([f"base_model:{self.base.repository}"] if self.base else [])]
+        names = {"_id": "1", "id": self.repository, "modelId": self.repository}
+        return {**names, "sha": self.commit, "private": False, "tags": tags, "siblings": self.siblings()}
 
 
 @contextmanager
@@ -114,36 +101,33 @@ class _Handler(BaseHTTPRequestHandler):
         # One connection may ask for both repositories.
         self.state = hub = type(self).state
         path = unquote(urlsplit(self.path).path)
-        if hub.base and (hub.base.repository in path or path.removeprefix("/cdn/") in hub.base.files):
+        name = path.removeprefix("/cdn/")
+        if hub.base and (hub.base.repository in path or name in hub.base.files):
             self.state = hub = hub.base
             hub.url = type(self).state.url
+        listing = f"/api/{hub.kind}s/{hub.repository}"
         if hub.status != 200:
             self._answer(hub.status, b"{}")
-        elif path in (f"/api/{hub.kind}s/{hub.repository}", *(f"{_api(hub)}/{rev}" for rev in ("main", hub.commit))):
+        elif path in (listing, f"{listing}/revision/main", f"{listing}/revision/{hub.commit}"):
             self._answer(200, json.dumps(hub.info()).encode())
-        elif path.startswith(_api(hub)):
+        elif path.startswith(f"{listing}/revision"):
             self._answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
-        elif path.startswith(begin := f"{_page(hub)}/resolve/{hub.commit}/"):
+        elif path.startswith(begin := f"{hub.page}/resolve/{hub.commit}/"):
             self._redirect(path.removeprefix(begin))
-        elif status := hub.failing.get(path.removeprefix("/cdn/")):
+        elif status := hub.failing.get(name):
             self._answer(status, b"{}", {"X-Error-Code": "GatedRepo"} if status == 403 else {})
         elif path.startswith("/cdn/"):
-            self._send(path.removeprefix("/cdn/"))
+            self._send(name)
         else:
             self._answer(404, b"{}", {"X-Error-Code": "RepoNotFound"})
 
     def _redirect(self, name: str) -> None:
         data = self.state.files[name]
-        digest = hashlib.sha256(data).hexdigest()
-        headers = {
-            # As with the hub, another host: of the first one's answers the client takes the digest.
-            "Location": f"{self.state.url.replace('127.0.0.1', 'localhost')}/cdn/{name}",
-            "X-Repo-Commit": self.state.commit,
-            "X-Linked-Size": str(len(data)),
-            "X-Linked-ETag": f'"{digest}"',
-            "ETag": f'"{digest}"',
-        }
-        self._answer(302, b"", headers)
+        digest = f'"{hashlib.sha256(data).hexdigest()}"'
+        # As with the hub, another host: of the first one's answers the client takes the digest.
+        place = f"{self.state.url.replace('127.0.0.1', 'localhost')}/cdn/{name}"
+        linked = {"X-Repo-Commit": self.state.commit, "X-Linked-Size": str(len(data)), "X-Linked-ETag": digest}
+        self._answer(302, b"", {"Location": place, **linked, "ETag": digest})
 
     def _send(self, name: str) -> None:
         hub, data = self.state, self.state.files[name]
@@ -177,18 +161,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
-        for key, value in (headers or {}).items():
+        for key, value in {"Content-Type": "application/json", **(headers or {})}.items():
             self.send_header(key, value)
-        self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(body)
-
-
-def _api(hub: Hub) -> str:
-    return f"/api/{hub.kind}s/{hub.repository}/revision"
-
-
-def _page(hub: Hub) -> str:
-    return f"/{hub.repository}" if hub.kind == "model" else f"/datasets/{hub.repository}"

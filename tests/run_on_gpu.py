@@ -133,13 +133,18 @@ def choose_device(folder: Path) -> tuple[Device, str]:
     return device, ""
 
 
+def pip(python: str, *arguments: str, **variables: str) -> None:
+    environment = {"CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count()), **os.environ, **variables}
+    subprocess.run([python, "-m", "pip", *arguments], env=environment, check=True)
+
+
 def fetch_source(folder: Path, python: str) -> Path:
     """Fetch the source distribution of the engine into the folder, and unpack it; returns its folder."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = next(name for name in project["dependencies"] if name.startswith("llama-cpp-python"))
     if not list(folder.glob("llama_cpp_python-*.tar.gz")):
-        fetch = ["download", "--no-deps", "--no-binary", "llama-cpp-python", "--dest", str(folder), wanted]
-        subprocess.run([python, "-m", "pip", "--quiet", *fetch], check=True)
+        as_source = ("--no-deps", "--no-binary", "llama-cpp-python", "--dest", str(folder))
+        pip(python, "download", "--quiet", *as_source, wanted)
     [archive] = folder.glob("llama_cpp_python-*.tar.gz")
     source = folder / archive.name.removesuffix(".tar.gz")
     if not source.exists():
@@ -167,22 +172,11 @@ def build(folder: Path) -> str:
     if not done.exists():
         venv.create(environment, with_pip=True, clear=True)
         source = fetch_source(folder, python)
+        place = f"--config-settings=build-dir={folder / 'build'}"
         # Never through pip's cache: it does not know CMAKE_ARGS, and would hand this engine to every environment.
-        subprocess.run(
-            [
-                python,
-                "-m",
-                "pip",
-                "install",
-                "--no-cache-dir",
-                f"--config-settings=build-dir={folder / 'build'}",
-                source,
-            ],
-            env={"CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count()), **os.environ, "CMAKE_ARGS": "-DGGML_VULKAN=on"},
-            check=True,
-        )
+        pip(python, "install", "--no-cache-dir", place, str(source), CMAKE_ARGS="-DGGML_VULKAN=on")
         done.touch()
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--editable", f"{REPOSITORY}[test]"], check=True)
+    pip(python, "install", "--quiet", "--editable", f"{REPOSITORY}[test]")
     return python
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 import os
 import shlex
 import sys
@@ -13,10 +11,10 @@ from typing import Any
 
 import click
 import pytest
+from pull_commands import Commands
 
 from vrt_lite.backends import describe_machine
 from vrt_lite.cli import cli, run
-from vrt_lite.cli.config_command import config
 from vrt_lite.cli.options import ChosenJudge, find_sources, take_settings
 from vrt_lite.diagnosis.all_checks import check_settings
 from vrt_lite.disk import settings_path
@@ -27,8 +25,8 @@ from vrt_lite.settings import Remote, Settings, key_of
 from vrt_lite.stored_settings import KEYS, find_stored, store_value
 from vrt_lite.tuning import Tuning, save_tuning
 
-ROOT = Path(__file__).parent.parent
-CLIPS = [str(ROOT / "examples" / name) for name in ("star.mp4", "circle.mp4")]
+CLIPS = [str(Path(__file__).parent.parent / "examples" / name) for name in ("star.mp4", "circle.mp4")]
+COMPARE = ("compare", *CLIPS, "-p", "A blue star moves up.", "--no-measures")
 VALUES: dict[str, tuple[Any, Any, Any]] = {
     "model": ("vrt-tiny-0", "./judge", "vrt-tiny-2"),
     "effort": ("quick", "balanced", "full"),
@@ -53,6 +51,29 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
 """By key: a value for the file, one for the variable and one for the option."""
 
 
+@pytest.fixture
+def commands(capfd: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(capfd)
+
+
+def listed(commands: Commands, key: str) -> tuple[Any, str]:
+    """A key's value and where it comes from, by `vrt-lite config`. Nothing else may be set."""
+    entries = {entry["key"]: entry for entry in commands.read("config")["settings"]}
+    assert {entry["from"] for name, entry in entries.items() if name != key} <= {"default", "tuned"}
+    return entries[key]["value"], entries[key]["from"]
+
+
+def refusal(commands: Commands, *arguments: str) -> str:
+    """The one line that a command is refused with, status 2."""
+    return commands.refuse("", *arguments, status=2)
+
+
+def problem_step() -> str:
+    """The command that doctor prints for the only setting that cannot be used."""
+    [finding] = [finding for finding in check_settings() if finding.level == "problem"]
+    return finding.next_step
+
+
 def parsed(command: str, *words: str) -> click.Context:
     """The context of a command with these words, before it runs."""
     above = cli.make_context("vrt-lite", [command])
@@ -71,8 +92,10 @@ def in_force(key: str, option: Any = None) -> tuple[Any, str | None]:
         return ctx.params[name], find_sources()[name]
 
 
-def words_of(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def taken(*words: str) -> Settings:
+    """The settings that a command with these words takes."""
+    with parsed("estimate", *words) as ctx:
+        return take_settings(dict(ctx.params))
 
 
 def as_given(key: str, value: Any) -> Any:
@@ -82,82 +105,46 @@ def as_given(key: str, value: Any) -> Any:
     return None if value == "auto" else value
 
 
-def test_every_key_has_values() -> None:
-    assert VALUES.keys() == KEYS.keys()
-
-
 @pytest.mark.parametrize("key", KEYS)
-def test_option_then_variable_then_file_then_default(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_option_variable_file_default(key: str, commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     file, variable, option = VALUES[key]
-    automatic, nowhere = in_force(key)
-    assert nowhere is None
-    assert run(["config", "set", key, words_of(file)]) == 0
+    default = in_force(key)
+    assert default[1] is None
+    assert listed(commands, key) == (None, "default")
+    assert run(["config", "set", key, str(file).lower()]) == 0
     assert settings_path().read_text(encoding="utf-8").startswith(f"{key} = ")
-    in_file = in_force(key)
-    monkeypatch.setenv(KEYS[key].variable, words_of(variable))
-    by_variable = in_force(key)
-    assert in_file == (as_given(key, file), "file")
-    assert by_variable == (as_given(key, variable), "environment")
+    assert in_force(key) == (as_given(key, file), "file")
+    assert listed(commands, key) == (file, "file")
+    monkeypatch.setenv(KEYS[key].variable, str(variable).lower())
+    assert in_force(key) == (as_given(key, variable), "environment")
+    assert listed(commands, key) == (variable, "environment")
     assert in_force(key, option) == (as_given(key, option), "option")
     monkeypatch.setenv(KEYS[key].variable, "")  # as if it were not set
-    assert in_force(key) == in_file
+    assert in_force(key) == (as_given(key, file), "file")
     assert run(["config", "unset", key]) == 0
-    assert in_force(key)[0] == automatic
+    assert in_force(key)[0] == default[0]
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_the_list_says_where_each_value_comes_from(
-    key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def shown() -> tuple[Any, str]:
-        assert run(["config", "--json"]) == 0
-        entries = {entry["key"]: entry for entry in json.loads(capsys.readouterr().out)["settings"]}
-        assert [entry["from"] for name, entry in entries.items() if name != key] == ["default"] * (len(KEYS) - 1)
-        return entries[key]["value"], entries[key]["from"]
-
-    file, variable, _ = VALUES[key]
-    assert shown() == (None, "default")
-    store_value(key, file)
-    assert shown() == (file, "file")
-    monkeypatch.setenv(KEYS[key].variable, words_of(variable))
-    assert shown() == (variable, "environment")
-
-
-def test_a_judgement_says_where_its_settings_come_from(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def sources(*options: str) -> dict[str, str]:
-        assert run(["compare", *CLIPS, "-p", "A blue star moves up.", "--no-measures", "--json", *options]) == 0
-        return json.loads(capsys.readouterr().out)["settings"]["sources"]
-
+def test_a_judgement_says_where_its_settings_come_from(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     store_value("rounds", 3)
     store_value("threads", "auto")
     monkeypatch.setenv("VRT_LITE_MODEL", "vrt-tiny-2")
-    by_effort = {"effort": "option", "max_pixels": "effort", "tool_max_pixels": "effort", "max_new_tokens": "effort"}
-    found = sources("--kv-type", "f16", "--seed", "1", "--effort", "quick")
     # The effort is an option and the rounds are of the file: the effort decides them.
-    others = {"model": "environment", "threads": "file", "rounds": "effort", "kv_type": "option", "seed": "option"}
+    found = commands.read(*COMPARE, "--kv-type", "f16", "--seed", "1", "--effort", "quick")["settings"]["sources"]
+    others = {"model": "environment", "threads": "file", "kv_type": "option", "seed": "option", "effort": "option"}
+    by_effort = dict.fromkeys(("rounds", "max_pixels", "tool_max_pixels", "max_new_tokens"), "effort")
     assert found == {**by_effort, **others}
-    assert sources("--rounds", "2") == {"model": "environment", "threads": "file", "rounds": "option"}
+    assert taken("--rounds", "2").sources == {"model": "environment", "rounds": "option"}
 
 
-def test_what_was_tuned_holds_before_the_default_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_tuned_holds_before_the_default_alone(commands: Commands) -> None:
     judge = find()
     save_tuning(Tuning(threads=1, projector=judge.projector.name), judge, describe_machine())
-
-    def listed() -> tuple[Any, str]:
-        assert run(["config", "--json"]) == 0
-        entries = {entry["key"]: entry for entry in json.loads(capsys.readouterr().out)["settings"]}
-        return entries["threads"]["value"], entries["threads"]["from"]
-
-    assert run(["compare", *CLIPS, "-p", "A blue star moves up.", "--no-measures", "--json"]) == 0
-    settings = json.loads(capsys.readouterr().out)["settings"]
+    settings = commands.read(*COMPARE)["settings"]
     assert (settings["sources"], settings["engine"]["threads"]) == ({"threads": "tuned"}, 1)
-    assert listed() == (1, "tuned")
+    assert listed(commands, "threads") == (1, "tuned")
     store_value("threads", "auto")
-    assert listed() == ("auto", "file")
+    assert listed(commands, "threads") == ("auto", "file")
 
 
 def test_where_a_setting_comes_from_is_no_part_of_a_judgements_key() -> None:
@@ -172,28 +159,19 @@ def test_where_a_setting_comes_from_is_no_part_of_a_judgements_key() -> None:
         assert key_of(settings, settings.applied_to(profile), judge=judge) == changed
 
 
-@pytest.mark.parametrize("key", [name for name, key in KEYS.items() if key.most >= 0])
-def test_numbers_are_allowed_as_far_as_they_can_be_used(key: str) -> None:
-    bounds = KEYS[key]
-    assert [bounds.parse(n) for n in (bounds.least - 1, bounds.most + 1, 1.0, [1], True)] == [None] * 5
-    assert [bounds.parse(n) for n in (bounds.least, str(bounds.most))] == [bounds.least, bounds.most]
-    name = key.replace("-", "_")
-    if name not in ("workspace", "first_frames", "window", "rounds", "max_pixels", "tool_max_pixels"):
-        return
-    other = {"workspace": {"first_frames": 1}, "first_frames": {"workspace": 10_000}}.get(name, {})
-    for value in (bounds.least, bounds.most):
-        assert getattr(Settings(**{name: value, **other}).applied_to(default_profile()), name) == value
-    with pytest.raises(UsageError, match=name):
-        Settings(**{name: bounds.least - 1, **other}).applied_to(default_profile())
-
-
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line that a command is refused with, status 2."""
-    capsys.readouterr()
-    assert run(arguments) == 2
-    out, err = capsys.readouterr()
-    assert (out, len(err.splitlines())) == ("", 1)
-    return err
+def test_numbers_are_allowed_as_far_as_they_can_be_used() -> None:
+    for name, key in KEYS.items():
+        if key.most < 0:
+            continue
+        assert [key.parse(n) for n in (key.least - 1, key.most + 1, 1.0, [1], True)] == [None] * 5
+        assert [key.parse(n) for n in (key.least, str(key.most))] == [key.least, key.most]
+        field = name.replace("-", "_")
+        other = {"workspace": {"first_frames": 1}, "first_frames": {"workspace": 10_000}}.get(field, {})
+        if hasattr(default_profile(), field):
+            for value in (key.least, key.most):
+                assert getattr(Settings(**{field: value, **other}).applied_to(default_profile()), field) == value
+            with pytest.raises(UsageError, match=field):
+                Settings(**{field: key.least - 1, **other}).applied_to(default_profile())
 
 
 REFUSED = {
@@ -201,14 +179,10 @@ REFUSED = {
     "max_pixels = 784": "the nearest key is max-pixels",
     "colour = 1": "vrt-lite config lists the keys",
     "rounds = 'many'": "has 'many' for rounds, which is not allowed; give 1 to 100",
-    "rounds = 0": "give 1 to 100",
-    "rounds = true": "give 1 to 100",
-    "rounds = 3.0": "give 1 to 100",
     "cache = 2": "give true or false",
     "kv-type = 'q4_0'": "give f16 or q8_0",
     "ctx = 'much'": "give at least 256 or auto",
     "model = ''": "give a name, folder or text GGUF",
-    "jobs = 257": "give 1 to 256 or auto",
     "orders = 'maybe'": "give one, both or auto",
     "orders = []": "give one, both or auto",
     "effort = 'most'": "give quick, balanced or full",
@@ -219,123 +193,90 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_cannot_be_used_names_file_key_and_values_and_the_command_helps(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_used_is_named_and_the_command_helps(text: str, commands: Commands) -> None:
     settings_path().write_text(f"# mine\nwindow = 2\n{text}\n", encoding="utf-8")
-    line = refusal(capsys, "cache")
+    line = refusal(commands, "cache")
     assert line.startswith(f"vrt-lite: The settings file {settings_path()} ")
     assert REFUSED[text] in line
-    [finding] = [finding for finding in check_settings() if finding.level == "problem"]
-    assert finding.next_step in line or not finding.next_step.isprintable()
-    assert run(["config"]) == 2  # it lists what can be used
-    out, err = capsys.readouterr()
-    assert ("window" in out, err) == (True, line)
-    name, *rest = shlex.split(finding.next_step)
+    step = problem_step()
+    assert step in line or not step.isprintable()
+    status, out, err = commands.run("config")  # it lists what can be used
+    assert (status, "window" in out, err) == (2, True, f"{line}\n")
+    name, *rest = shlex.split(step)
     assert (name, run(rest)) == ("vrt-lite", 0)
     assert "# mine\nwindow = 2\n" in settings_path().read_text(encoding="utf-8")
     assert run(["cache"]) == 0
 
 
-def test_a_damaged_file_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_file_is_left_alone(commands: Commands) -> None:
     path = settings_path()
     for damaged in (b"rounds = 3\nmodel = \n", b"\xff\xfe", b"a = " + b"[" * 9000, b"#" * (2**20 + 1)):
         path.write_bytes(damaged)
-        for command in (["estimate"], ["cache"], ["config", "set", "rounds", "3"], ["config", "unset", "rounds"]):
-            line = refusal(capsys, *command)
+        for command in (["cache"], ["config", "set", "rounds", "3"], ["config", "unset", "rounds"]):
+            line = refusal(commands, *command)
             assert f"The settings file {path} is not valid TOML (" in line
         assert path.read_bytes() == damaged
     assert "more than 1048576 bytes" in line
-    [finding] = [finding for finding in check_settings() if finding.level == "problem"]
-    assert str(path) in finding.next_step
+    assert str(path) in problem_step()
     # What needs no settings works, and so does the help.
-    for command in (["models"], ["config", "path"], ["compare", "--help"]):
+    for command in (["runs"], ["config", "path"], ["compare", "--help"]):
         assert run(command) == 0
-
-
-def test_a_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
-    settings_path().mkdir()
-    line = refusal(capsys, "cache")
-    assert f"The settings file {settings_path()} cannot be read: " in line
-    assert "cannot be changed" in refusal(capsys, "config", "set", "rounds", "3")
-    [finding] = [finding for finding in check_settings() if finding.level == "problem"]
-    assert str(settings_path()) in finding.next_step
+    path.unlink()
+    path.mkdir()
+    assert f"The settings file {path} cannot be read: " in refusal(commands, "cache")
+    assert "cannot be changed" in refusal(commands, "config", "set", "rounds", "3")
+    assert str(path) in problem_step()
 
 
 @pytest.mark.parametrize("key", [name for name, key in KEYS.items() if not key.text])
-def test_a_variable_that_cannot_be_used_is_named(
-    key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(KEYS[key].variable, "what?")
-    line = refusal(capsys, "cache")
-    assert f"{KEYS[key].variable} has 'what?' for {key}, which is not allowed; give {KEYS[key].allowed}" in line
-    [finding] = [finding for finding in check_settings() if finding.level == "problem"]
-    assert KEYS[key].variable in finding.next_step
-    assert f"give {KEYS[key].allowed}" in refusal(capsys, "config", "set", key, "what?")
-
-
-def test_a_servers_credentials_are_neither_kept_nor_shown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    address = "http://user:secret@host/v1"
-    assert "secret" not in refusal(capsys, "config", "set", "backend", address)
-    settings_path().write_text(f"backend = '{address}'\n", encoding="utf-8")
-    assert "secret" not in refusal(capsys, "cache")
-    settings_path().unlink()
-    monkeypatch.setenv("VRT_LITE_BACKEND", address)
-    assert "secret" not in refusal(capsys, "cache")
-    assert "secret" not in repr(list(check_settings()))
-
-
-def test_the_commands_of_the_help_run_as_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = inspect.cleandoc(config.help or "").splitlines()
-    commands = [shlex.split(line) for line in lines if line.startswith("vrt-lite config")]
-    assert len(commands) == 5
-    assert [run(words[1:]) for words in commands] == [0] * 5
-    assert capsys.readouterr().out.splitlines()[-1] == str(settings_path())
-    assert settings_path().read_text(encoding="utf-8") == 'model = "vr-thinker-7b"\n'
-
-
-@pytest.mark.parametrize("text", ["on", "Yes", "1", "true"])
-def test_a_switch_has_the_usual_words(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    opposite = {"on": "off", "Yes": "No", "1": "0", "true": "FALSE"}[text]
-    for given, value in ((text, True), (opposite, False)):
-        monkeypatch.setenv("VRT_LITE_CACHE", given)
-        assert find_stored()["cache"].value is value
-
-
-def test_an_unknown_key_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "the nearest key is max-pixels" in refusal(capsys, "config", "set", "maxpixels", "784")
-    assert "vrt-lite config lists the keys" in refusal(capsys, "config", "unset", "colour")
+def test_a_variable_that_cannot_be_used_is_named(key: str, commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    variable, allowed = KEYS[key].variable, KEYS[key].allowed
+    monkeypatch.setenv(variable, "what?")
+    assert f"{variable} has 'what?' for {key}, which is not allowed; give {allowed}" in refusal(commands, "cache")
+    assert variable in problem_step()
+    assert f"give {allowed}" in refusal(commands, "config", "set", key, "what?")
+    assert f"the nearest key is {key}" in refusal(commands, "config", "set", f"{key}s", "what?")
+    assert "vrt-lite config lists the keys" in refusal(commands, "config", "unset", "colour")
     assert not settings_path().exists()
 
 
-def test_changing_the_file_keeps_what_a_user_wrote(capsys: pytest.CaptureFixture[str]) -> None:
-    settings_path().write_text("# Mine.\nmodel = 'vrt-tiny-0' # small\n\nrounds = 2\n", encoding="utf-8")
+def test_a_servers_credentials_are_neither_kept_nor_shown(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = "http://user:secret@host/v1"
+    assert "secret" not in refusal(commands, "config", "set", "backend", address)
+    settings_path().write_text(f"backend = '{address}'\n", encoding="utf-8")
+    assert "secret" not in refusal(commands, "cache")
+    settings_path().unlink()
+    monkeypatch.setenv("VRT_LITE_BACKEND", address)
+    assert "secret" not in refusal(commands, "cache")
+    assert "secret" not in repr(list(check_settings()))
+
+
+def test_a_switch_has_the_usual_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    for words, value in ((("on", "Yes", "1", "true"), True), (("off", "No", "0", "FALSE"), False)):
+        for word in words:
+            monkeypatch.setenv("VRT_LITE_CACHE", word)
+            assert find_stored()["cache"].value is value
+
+
+@pytest.mark.parametrize("linked", [False, pytest.param(True, marks=pytest.mark.skipif("sys.platform == 'win32'"))])
+def test_changing_the_file_keeps_what_a_user_wrote(tmp_path: Path, *, linked: bool) -> None:
+    path = settings_path()
+    if linked:  # links need rights on Windows
+        path.symlink_to(tmp_path / "dotfiles.toml")
+    path.write_text("# Mine.\nmodel = 'vrt-tiny-0' # small\n\nrounds = 2\n", encoding="utf-8")
     assert run(["config", "set", "rounds", "3"]) == 0
     assert run(["config", "set", "cache", "off"]) == 0
     assert run(["config", "unset", "window"]) == 0  # it is not there
-    written = settings_path().read_text(encoding="utf-8")
+    written = path.read_text(encoding="utf-8")
     assert written == "# Mine.\nmodel = 'vrt-tiny-0' # small\n\nrounds = 3\ncache = false\n"
     assert run(["config", "unset", "model"]) == 0
-    assert settings_path().read_text(encoding="utf-8") == "# Mine.\n\nrounds = 3\ncache = false\n"
-
-
-def test_a_table_at_the_end_takes_no_key(capsys: pytest.CaptureFixture[str]) -> None:
-    settings_path().write_text("[mine]\ncolour = 1\n", encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == "# Mine.\n\nrounds = 3\ncache = false\n"
+    assert path.is_symlink() == linked
+    # A table at the end takes no key.
+    path.write_text("[mine]\ncolour = 1\n", encoding="utf-8")
     store_value("rounds", 3)
     assert run(["config", "unset", "mine"]) == 0
     assert {name: kept.value for name, kept in find_stored({}).items()} == {"rounds": 3}
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
-def test_a_file_that_is_a_link_stays_one(tmp_path: Path) -> None:
-    mine = tmp_path / "dotfiles.toml"
-    mine.write_text("window = 2\n", encoding="utf-8")
-    settings_path().symlink_to(mine)
-    assert run(["config", "set", "rounds", "3"]) == 0
-    assert settings_path().is_symlink()
-    assert mine.read_text(encoding="utf-8") == "window = 2\nrounds = 3\n"
 
 
 def test_changes_at_once_are_all_kept() -> None:
@@ -344,22 +285,18 @@ def test_changes_at_once_are_all_kept() -> None:
     assert {name: kept.value for name, kept in find_stored({}).items()} == {n: v[0] for n, v in VALUES.items()}
 
 
-def test_a_models_folder_is_found_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_set(tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder is found from everywhere; one that is not here is traced to the setting."""
     (tmp_path / "judge").mkdir()
     (tmp_path / "vrt-tiny-0").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert run(["config", "set", "model", "judge"]) == 0
-    assert find_stored({})["model"].value == str(tmp_path / "judge")
-    assert run(["config", "set", "model", "vrt-tiny-0"]) == 0  # a name comes before a folder
-    assert find_stored({})["model"].value == "vrt-tiny-0"
-
-
-def test_a_model_that_is_not_here_is_traced_to_the_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    for given, kept in (("judge", str(tmp_path / "judge")), ("vrt-tiny-0", "vrt-tiny-0")):
+        assert run(["config", "set", "model", given]) == 0
+        assert find_stored({})["model"].value == kept  # a name comes before a folder
     store_value("model", "gone")
-    assert run(["compare", *CLIPS]) == 4
-    assert "Without --model, 'gone' is set. See: vrt-lite config" in capsys.readouterr().err
+    commands.refuse("Without --model, 'gone' is set. See: vrt-lite config", "compare", *CLIPS)
     store_value("first-frames", 60)
-    assert "not given with this command: first-frames" in refusal(capsys, "estimate", "vrt-tiny-2").lower()
+    assert "not given with this command: first-frames" in refusal(commands, "estimate", "vrt-tiny-2").lower()
 
 
 def test_the_file_lies_where_this_system_keeps_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -372,31 +309,25 @@ def test_the_file_lies_where_this_system_keeps_settings(monkeypatch: pytest.Monk
 
 
 def test_settings_of_the_engine_here_are_not_for_a_server() -> None:
-    store_value("threads", 1)
-    store_value("rounds", 3)
-    store_value("jobs", 4)
+    for key, value in (("threads", 1), ("rounds", 3), ("jobs", 4)):
+        store_value(key, value)
     remote = Remote("http://host:8000/v1")
     for words, threads in (([], None), (["--threads", "2"], 2)):
         with parsed("rank", *CLIPS, *words) as ctx:
             settings = take_settings(dict(ctx.params), remote)
             judges = [ChosenJudge(None, None, backend, settings) for backend in (remote, None)]
-            jobs = [judge.choose_jobs(ctx.params["jobs"]) for judge in judges]
+            assert [judge.choose_jobs(ctx.params["jobs"]) for judge in judges] == [4, 4]
         assert (settings.threads, settings.rounds) == (threads, 3)
-        assert jobs == [4, 4]
 
 
 def test_an_effort_outdoes_what_comes_from_further_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    def settings(*words: str) -> Settings:
-        with parsed("estimate", *words) as ctx:
-            return take_settings(dict(ctx.params))
-
     store_value("max-pixels", 200_704)
     store_value("first-frames", 6)
-    assert (settings().max_pixels, settings().first_frames) == (200_704, 6)
-    own = settings("--effort", "full")
+    assert (taken().max_pixels, taken().first_frames) == (200_704, 6)
+    own = taken("--effort", "full")
     assert (own.max_pixels, own.first_frames, own.sources) == (None, None, {"effort": "option"})
-    both = settings("--effort", "quick", "--max-pixels", "100352")
+    both = taken("--effort", "quick", "--max-pixels", "100352")
     assert (both.effort, both.max_pixels) == ("quick", 100_352)
     monkeypatch.setenv("VRT_LITE_MAX_PIXELS", "301056")
     store_value("effort", "quick")
-    assert (settings().effort, settings().max_pixels) == ("quick", 301_056)
+    assert (taken().effort, taken().max_pixels) == ("quick", 301_056)

@@ -27,8 +27,7 @@ def test_a_draft_becomes_the_file_only_when_its_block_ends(tmp_path: Path) -> No
 
 
 def test_a_file_that_cannot_take_its_place_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "inside").touch()
+    (tmp_path / "taken" / "inside").mkdir(parents=True)
     with pytest.raises(OSError, match="taken"):
         write_file(tmp_path / "taken", b"data")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
@@ -36,25 +35,25 @@ def test_a_file_that_cannot_take_its_place_leaves_nothing(tmp_path: Path) -> Non
     assert file_sha256(tmp_path / "free") == hashlib.sha256(b"data").hexdigest()
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "C:x", "x\0", "x\n", " x", "x.", 'a"b'])
-def test_names_that_leave_their_folder_on_some_system_are_not_plain(name: str) -> None:
-    assert not is_plain_name(name)
-    assert is_plain_name(f"a-{'é'}.mp4")
+def test_names_that_leave_their_folder_on_some_system_are_not_plain() -> None:
+    assert is_plain_name("a-é.mp4")
+    for name in ("", ".", "..", "a/b", "a\\b", "C:x", "x\0", "x\n", " x", "x.", 'a"b'):
+        assert not is_plain_name(name), name
 
 
-def test_a_lock_is_waited_for_and_freed_by_a_death(own_home: Path) -> None:
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_lock_is_waited_for_and_freed_by_a_death(own_home: Path, *, dies: bool) -> None:
     program = (
         "import sys, time\nfrom vrt_lite.disk import locked\n"
         "with locked('owner/model'):\n    print('locked', flush=True)\n    time.sleep(float(sys.argv[1]))"
     )
-    for seconds, kill in (("1", False), ("600", True)):
-        command = [sys.executable, "-c", program, seconds]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout
-            assert process.stdout.readline() == "locked\n"
-            if kill:
-                process.kill()
-                process.wait()
-            with locked("owner/model") as waited:
-                assert waited != kill
+    command = [sys.executable, "-c", program, "600" if dies else "0.5"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "locked\n"
+        if dies:
+            process.kill()
+            process.wait()
+        with locked("owner/model") as waited:
+            assert waited != dies
     assert (own_home / "locks" / "owner--model").is_file()

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pull_commands
 import pytest
 import sharded_checkpoint
 import vram_table
 from hub_server import Hub, serving
-from pull_commands import isolate_client
+from pull_commands import Commands, isolate_client
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "parity"))
 
 import bundled_checkpoint
 
 from bench.random_checkpoint import SHAPES, write_documents
-from bench.random_pair import write_pair
-from vrt_lite.cli import run
 from vrt_lite.conversion.pair_files import describe_pair
-from vrt_lite.fitting.memory_estimate import ModelShape, estimate_memory, read_shape, shape_of
+from vrt_lite.fitting.memory_estimate import estimate_default_bytes, read_shape, shape_of
 from vrt_lite.fitting.pull_options import QUANTS, list_pull_options
-from vrt_lite.machine import EngineSettings, Gpu, MachineMemory
-from vrt_lite.models import bundled_names, find
+from vrt_lite.machine import Gpu, MachineMemory
+from vrt_lite.models import bundled_names, find, library
 from vrt_lite.models.library import recipes
 from vrt_lite.profile import default_profile
 from vrt_lite.settings import Settings
@@ -38,43 +36,32 @@ MB, GB = 10**6, 10**9
 TINY = SHAPES["tiny"]
 
 
+@pytest.fixture(scope="module")
+def speeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This machine's speeds, which are measured once for all tests."""
+    return tmp_path_factory.mktemp("speeds")
+
+
 @pytest.fixture(autouse=True)
-def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def commands(
+    capfd: pytest.CaptureFixture[str], speeds: Path, own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
     isolate_client(tmp_path / "hf", monkeypatch)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody answers there
+    (own_home / "speeds").symlink_to(speeds, target_is_directory=True)
+    return Commands(capfd)
+
+
+def write_config(folder: Path, shape: str) -> bytes:
+    """Write the small files of a checkpoint of this shape; returns its config.json."""
+    folder.mkdir(exist_ok=True)
+    write_documents(folder, SHAPES[shape])
+    return (folder / "config.json").read_bytes()
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> bytes:
-    """The config.json of a small random checkpoint."""
-    (tmp_path / "checkpoint").mkdir()
-    write_documents(tmp_path / "checkpoint", TINY)
-    return (tmp_path / "checkpoint" / "config.json").read_bytes()
-
-
-def command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    return pull_commands.command(capfd, "estimate", *arguments)
-
-
-def check_equal(described: ModelShape, real: ModelShape) -> None:
-    """Of every part as many bytes; config.json says only how many merges there can be."""
-    assert described.merges >= real.merges
-    described = replace(described, merges=real.merges, vision_full_every=real.vision_full_every)
-    assert described == real
-    for settings in (EngineSettings(gpu_layers=0), EngineSettings(repack=True), EngineSettings(gpu_layers=2)):
-        estimates = [
-            estimate_memory(shape, default_profile(), settings, gpu_shares=[1.0]) for shape in (described, real)
-        ]
-        assert estimates[0].terms == estimates[1].terms
-
-
-@pytest.mark.parametrize(("text", "projector"), [("q4_k_m", "q8_0"), ("q8_0", "f16"), ("bf16", "bf16")])
-def test_a_described_pair_is_estimated_as_the_real_one(
-    tmp_path: Path, config: bytes, text: str, projector: str
-) -> None:
-    write_pair(tmp_path / "pair", "tiny", TINY, text_type=text, projector_type=projector)
-    described = shape_of(*describe_pair(json.loads(config), text_type=text, projector_type=projector))
-    check_equal(described, read_shape(find(tmp_path / "pair")))
+    return write_config(tmp_path / "checkpoint", "tiny")
 
 
 @pytest.mark.parametrize("name", bundled_names())
@@ -82,20 +69,21 @@ def test_a_bundled_judge_is_estimated_from_its_config_alone(tmp_path: Path, name
     files = find(name)
     bundled_checkpoint.make(tmp_path / name, (files.text, files.projector))
     values = json.loads((tmp_path / name / "config.json").read_bytes())
-    check_equal(shape_of(*describe_pair(values, text_type="q8_0", projector_type="f16")), read_shape(files))
+    described, real = shape_of(*describe_pair(values, text_type="q8_0", projector_type="f16")), read_shape(files)
+    # config.json says only how many merges there can be.
+    assert described.merges >= real.merges
+    described = replace(described, merges=real.merges, vision_full_every=real.vision_full_every)
+    assert described == real
 
 
 @pytest.mark.parametrize(("name", "shape"), [("vr-thinker-7b", "7b"), ("qwen2.5-vl-7b", "7b"), ("qwen2.5-vl-3b", "3b")])
 def test_a_recipe_has_the_published_shape(tmp_path: Path, name: str, shape: str) -> None:
-    write_documents(tmp_path, SHAPES[shape])
-    published = json.loads((tmp_path / "config.json").read_bytes())
-    config = recipes()[name].config
+    published, config = json.loads(write_config(tmp_path, shape)), recipes()[name].config
     outer = {key: value for key, value in config.items() if key != "vision_config"}
     assert outer.items() <= published.items()
     assert config["vision_config"].items() <= published["vision_config"].items()
-    assert describe_pair(config, text_type="q6_k", projector_type="f16") == describe_pair(
-        published, text_type="q6_k", projector_type="f16"
-    )
+    ours, theirs = (describe_pair(of, text_type="q6_k", projector_type="f16") for of in (config, published))
+    assert ours == theirs
 
 
 def test_the_sizes_are_those_that_a_publisher_lists() -> None:
@@ -106,14 +94,16 @@ def test_the_sizes_are_those_that_a_publisher_lists() -> None:
         assert 0 < file.size - sum(tensor.size for tensor in described.tensors) < 7 * MB
     for name, recipe in recipes().items():
         assert bool(recipe.config) == (name not in bundled_names())
-        if recipe.config:
-            options = {option.quant: option for option in list_pull_options(recipe.name).options}
-            listed = sum(file.size for file in recipe.files)
-            assert not listed or options["q4_k_m"].disk.stays == pytest.approx(listed, rel=0.02)
+        if recipe.config and recipe.files:
+            [option] = list_pull_options(name, "q4_k_m").options
+            assert option.disk.stays == pytest.approx(sum(file.size for file in recipe.files), rel=0.02)
 
 
-def test_the_table_of_a_recipe_needs_no_network(capfd: pytest.CaptureFixture[str]) -> None:
-    status, out, err = command(capfd, "vr-thinker-7b", "--memory", "16", "--vram", "8")
+THINKER = ("estimate", "vr-thinker-7b", "--memory", "16", "--vram", "8")
+
+
+def test_the_table_of_a_recipe_needs_no_network_and_says_what_the_plan_says(commands: Commands) -> None:
+    status, out, err = commands.run(*THINKER[:-1], "24")
     assert (status, err) == (0, "")
     heading, *rows, fetched, pull = out.splitlines()
     assert heading.split("  ")[0] == "QUANT"
@@ -123,63 +113,53 @@ def test_the_table_of_a_recipe_needs_no_network(capfd: pytest.CaptureFixture[str
     assert fetched.startswith("fetched as a checkpoint and converted here; ")
     assert pull == "vrt-lite pull vr-thinker-7b takes q8_0; to choose one: vrt-lite pull vr-thinker-7b:QUANT"
 
-
-def test_the_table_says_what_the_plan_says(capfd: pytest.CaptureFixture[str]) -> None:
-    arguments = ("vr-thinker-7b", "--memory", "16", "--vram", "8", "--json")
-    status, out, _ = command(capfd, *arguments)
-    table = json.loads(out)
-    assert (status, table["fits"], table["converted"], table["pull"]) == (0, True, True, "q8_0")
+    table = commands.read(*THINKER)
+    assert (table["fits"], table["converted"], table["pull"]) == (True, True, "q8_0")
     memory = MachineMemory(16 * GB, 16 * GB, (Gpu("GPU", 8 * GB),))
-    for told, option in zip(table["quants"], list_pull_options("vr-thinker-7b").options, strict=True):
-        plan = plan_shape(option.shape, default_profile(), Settings(), memory)
-        assert told["gpu_bytes"] == list(plan.estimate.gpu_bytes)
-        assert max(told["gpu_bytes"]) <= 8 * GB
-        assert (told["bytes"], told["max_pixels"]) == (plan.estimate.cpu_bytes, plan.profile.max_pixels)
-        assert told["engine"]["gpu_layers"] == plan.settings.gpu_layers
-    alone = json.loads(command(capfd, *arguments, "--quant", "q6_k")[1])
+    assert all(max(told["gpu_bytes"]) <= 8 * GB for told in table["quants"])
+    told, [option] = table["quants"][0], list_pull_options("vr-thinker-7b", "q8_0").options
+    plan = plan_shape(option.shape, default_profile(), Settings(), memory)
+    assert told["gpu_bytes"] == list(plan.estimate.gpu_bytes)
+    assert (told["bytes"], told["max_pixels"]) == (plan.estimate.cpu_bytes, plan.profile.max_pixels)
+    assert told["engine"]["gpu_layers"] == plan.settings.gpu_layers
+    alone = commands.read(*THINKER, "--quant", "q6_k")
     assert [effort["effort"] for effort in alone.pop("efforts")] == ["quick", "balanced", "full"]
     assert {**table["quants"][1], "machine": table["machine"]} == alone
 
 
-def test_one_quant_is_told_by_part(capfd: pytest.CaptureFixture[str]) -> None:
-    status, out, err = command(capfd, "vr-thinker-7b:Q4_K_M", "--vram", "6", "--memory", "16")
-    lines = out.splitlines()
-    assert status == 0
-    assert lines[0].split() == ["MEMORY", "FOR", "PROCESSOR", "GPU"]
-    assert any(line.startswith("free here") and line.endswith("6.00 GB") for line in lines)
-    assert any(line.endswith("keys and values f16, repacked weights off, on the GPU all layers") for line in lines)
-    assert any(line.startswith("disk: 16.60 GB fetched, 6.03 GB stay, at most 11.03 GB at once, ") for line in lines)
+def test_one_quant_is_told_by_part(commands: Commands) -> None:
+    _, out, err = commands.run("estimate", "vr-thinker-7b:Q4_K_M", "--vram", "6", "--memory", "16")
+    assert out.splitlines()[0].split() == ["MEMORY", "FOR", "PROCESSOR", "GPU"]
+    assert re.search("^free here .* 6.00 GB$", out, re.MULTILINE)
+    assert "keys and values f16, repacked weights off, on the GPU all layers\n" in out
+    assert "disk: 16.60 GB fetched, 6.03 GB stay, at most 11.03 GB at once, " in out
     assert err == "To fit the GPU's memory, the projector runs on the processor.\n"
 
 
-def test_what_does_not_fit_is_said_for_each_quant(capfd: pytest.CaptureFixture[str]) -> None:
-    status, out, err = command(capfd, "qwen2.5-vl-3b", "--memory", "5", "--gpu-layers", "0")
-    assert (status, err) == (0, "")
-    assert [row.split()[-1] for row in out.splitlines()[1:3]] == ["memory", "yes"]
-    status, out, err = command(capfd, "qwen2.5-vl-3b", "--memory", "2", "--gpu-layers", "0")
-    assert (status, err.count("\n")) == (5, 1)
-    assert [row.split()[-1] for row in out.splitlines()[1:3]] == ["memory", "memory"]
-    assert "vrt-lite pull qwen2.5-vl-3b takes none of them" in out
+@pytest.mark.parametrize(("memory", "status", "fits"), [("5", 0, ["memory", "yes"]), ("2", 5, ["memory", "memory"])])
+def test_what_does_not_fit_is_said(commands: Commands, memory: str, status: int, fits: list[str]) -> None:
+    got, out, err = commands.run("estimate", "qwen2.5-vl-3b", "--memory", memory, "--gpu-layers", "0")
+    assert (got, err.count("\n")) == (status, bool(status))
+    assert not status or "takes none of them" in out
+    assert [row.split()[-1] for row in out.splitlines()[1:3]] == fits
 
 
-def test_a_disk_that_is_too_small_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_disk_that_is_too_small_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     """At most 12.6 GB at once for Q6_K, 11.03 GB for Q4_K_M, and some must stay free."""
     memory, offered = MachineMemory(10 * GB, 10 * GB), list_pull_options("vr-thinker-7b")
-    plans = [plan_shape(option.shape, offered.profile, Settings(), memory) for option in offered.options[1:]]
-    found = [
-        Estimated(offered.name, 28, plan, "", quant=option.quant, disk=option.disk)
-        for plan, option in zip(plans, offered.options[1:], strict=True)
-    ]
+    found = []
+    for option in offered.options[1:]:
+        plan = plan_shape(option.shape, offered.profile, Settings(), memory)
+        found.append(Estimated(offered.name, 28, plan, "", quant=option.quant, disk=option.disk))
     found.append(replace(found[0], refusal="It does not fit."))
     show_quants(found, memory, free_disk_bytes=11_700_000_000)
-    rows = [line.rpartition("  ")[2] for line in capsys.readouterr().out.splitlines()]
+    rows = [line.rpartition("  ")[2] for line in capfd.readouterr().out.splitlines()]
     assert rows == ["FITS", "no: disk", "no: disk", "yes", "yes", "no: memory, disk"]
 
 
-def test_a_model_that_is_here_is_estimated_on_an_assumed_gpu(capfd: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = command(capfd, "vrt-tiny-0", "--vram", "8", "--json", "--gpu-layers", "3")
-    told = json.loads(out)
-    assert (status, told["machine"]["gpus"]) == (0, [{"name": "GPU", "free_bytes": 8 * GB}])
+def test_a_model_that_is_here_is_estimated_on_an_assumed_gpu(commands: Commands) -> None:
+    told = commands.read("estimate", "vrt-tiny-0", "--vram", "8", "--gpu-layers", "3")
+    assert told["machine"]["gpus"] == [{"name": "GPU", "free_bytes": 8 * GB}]
     weights = next(term for term in told["terms"] if term["name"] == "weights")
     assert weights["gpu_bytes"][0] > 0
     shape = read_shape(find("vrt-tiny-0"))
@@ -201,12 +181,8 @@ def test_a_model_that_is_here_is_estimated_on_an_assumed_gpu(capfd: pytest.Captu
         (("no/file.gguf",), 4, "no/file.gguf does not exist"),
     ],
 )
-def test_what_cannot_be_told_is_one_line(
-    arguments: Sequence[str], status: int, says: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    got, out, err = command(capfd, *arguments)
-    assert (got, out, err.count("\n")) == (status, "", 1)
-    assert says in err
+def test_what_cannot_be_told_is_one_line(commands: Commands, arguments: Sequence[str], status: int, says: str) -> None:
+    commands.refuse(says, "estimate", *arguments, status=status)
 
 
 def test_the_table_of_gpus_is_what_the_command_says() -> None:
@@ -215,27 +191,26 @@ def test_the_table_of_gpus_is_what_the_command_says() -> None:
     assert table[0] == vram_table.make_table()
 
 
-def test_models_says_how_each_model_gets_here(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["models"]) == 0
-    out = capfd.readouterr().out
-    assert run(["models", "--json"]) == 0
-    entries = {entry["name"]: entry for entry in json.loads(capfd.readouterr().out)}
-    assert {name: entry["state"] for name, entry in entries.items()} == {
-        name: "bundled" if name in bundled_names() else "can be pulled" for name in recipes()
-    }
+def test_models_says_how_each_model_gets_here(commands: Commands, own_home: Path) -> None:
+    out = commands.run("models")[1]
+    entries = {entry["name"]: entry for entry in commands.read("models")}
+    assert list((own_home / "judges").iterdir())  # for the line under a verdict
+    assert entries.keys() == recipes().keys()
+    seconds = entries["qwen3-vl-2b"]["seconds"]
+    assert seconds["most"] == pytest.approx(4 * seconds["least"])
+    judge = find("vrt-tiny-0")
+    assert entries[judge.name]["memory_bytes"] == estimate_default_bytes(read_shape(judge), judge.profile)
     for name, entry in entries.items():
-        if entry["state"] == "bundled":
+        assert entry["state"] == ("bundled" if name in bundled_names() else "can be pulled")
+        assert entry["converted"] == bool(recipes()[name].checkpoint_size)
+        if name in bundled_names():
             assert f"vrt-lite pull {name}" not in out
             continue
-        told = json.loads(command(capfd, f"{name}:{entry['quant']}", "--json", "--gpu-layers", "0")[1])
-        assert (entry["disk_bytes"], entry["fetched_bytes"]) == (told["disk"]["stays"], told["disk"]["fetched"])
-        size = f"{entry['fetched_bytes'] / 1e9:.2f} GB fetched"
-        stay = f"{entry['disk_bytes'] / 1e9:.2f} GB stay"
-        way = f"{size} as a checkpoint and converted here, {stay}" if entry["converted"] else f"{size} as GGUF"
-        assert f"{name}: vrt-lite pull {name} ({way}" in out
-    assert [name for name, entry in entries.items() if entry["converted"]] == [
-        name for name, recipe in recipes().items() if recipe.checkpoint_size
-    ]
+        [option] = list_pull_options(name, entry["quant"]).options
+        assert (entry["disk_bytes"], entry["fetched_bytes"]) == (option.disk.stays, option.disk.fetched)
+        fetched, stay = (f"{entry[key] / 1e9:.2f} GB" for key in ("fetched_bytes", "disk_bytes"))
+        way = f"as a checkpoint and converted here, {stay} stay" if entry["converted"] else "as GGUF"
+        assert f"{name}: vrt-lite pull {name} ({fetched} fetched {way}" in out
 
 
 @pytest.fixture
@@ -245,97 +220,86 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield running
 
 
-def list_file(hub: Hub, name: str, size: int) -> None:
-    """List a file that nobody may fetch: the server has no content for it."""
-    hub.listed[name] = {"size": size, "blobId": "2" * 40, "lfs": {"sha256": "3" * 64, "size": size, "pointerSize": 134}}
+def list_files(hub: Hub, **sizes: int) -> None:
+    """List files that nobody may fetch: the server has no content for them."""
+    for name, size in sizes.items():
+        lfs = {"sha256": "3" * 64, "size": size, "pointerSize": 134}
+        hub.listed[name] = {"size": size, "blobId": "2" * 40, "lfs": lfs}
 
 
-def told_of(capfd: pytest.CaptureFixture[str], hub: Hub, *arguments: str) -> dict[str, Any]:
-    status, out, err = command(capfd, hub.repository, "--json", "--memory", "16", *arguments)
-    assert status == 0, err
+def told_of(commands: Commands, hub: Hub, *arguments: str) -> dict[str, Any]:
+    told = commands.read("estimate", hub.repository, "--memory", "16", *arguments)
     assert {name for name, _ in hub.ranges} <= {"config.json", "model.safetensors.index.json"}
-    return json.loads(out)
+    return told
 
 
-def test_a_checkpoint_is_told_from_its_listing_and_config(
-    hub: Hub, config: bytes, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_is_told_from_its_listing_and_config(hub: Hub, config: bytes, commands: Commands) -> None:
     sizes = {f"model-{i:05}-of-00003.safetensors": size * MB for i, size in enumerate((40, 30, 10), start=1)}
     index = json.dumps({"weight_map": {f"weight {name}": name for name in sizes}}).encode()
     hub.files |= {"config.json": config, "model.safetensors.index.json": index}
-    for name, size in (*sizes.items(), ("model.fp32-00001-of-00001.safetensors", 300 * MB)):
-        list_file(hub, name, size)
-    told = told_of(capfd, hub)
+    list_files(hub, **sizes, **{"model.fp32-00001-of-00001.safetensors": 300 * MB})
+    told = told_of(commands, hub)
     assert (told["converted"], [quant["quant"] for quant in told["quants"]]) == (True, list(QUANTS))
     fetched = 80 * MB + len(config) + len(index) + len("abc")  # the hub lists a README of three bytes
     for quant in told["quants"]:
         text, projector = describe_pair(json.loads(config), text_type=quant["quant"], projector_type="f16")
         stays = sum(tensor.size for tensor in (*text.tensors, *projector.tensors))
         assert quant["disk"] == {"fetched": fetched, "stays": stays, "most": stays + 40 * MB}
-    assert told_of(capfd, hub, "--quant", "IQ4_XS")["quant"] == "iq4_xs"
+    assert told_of(commands, hub, "--quant", "IQ4_XS")["quant"] == "iq4_xs"
 
 
-def test_what_is_told_before_a_pull_is_so_after_it(hub: Hub, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_told_before_a_pull_is_so_after_it(hub: Hub, tmp_path: Path, commands: Commands) -> None:
+    def term(told: dict[str, Any], name: str) -> int:
+        return next(term["bytes"] for term in told["terms"] if term["name"] == name)
+
     folder = sharded_checkpoint.make(tmp_path / "judge", shards=3)
     hub.files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    before = json.loads(command(capfd, f"{hub.repository}:q4_k_m", "--json", "--gpu-layers", "0")[1])
-    assert run(["pull", f"{hub.repository}:q4_k_m"]) == 0
-    pulled = Path(capfd.readouterr().out.strip())
-    after = json.loads(command(capfd, hub.repository, "--json", "--gpu-layers", "0")[1])
+    estimate = ("estimate", hub.repository)
+    before = commands.read(*estimate, "--quant", "q4_k_m", "--gpu-layers", "0")
+    commands.pull(f"{hub.repository}:q4_k_m")
+    after = commands.read(*estimate, "--gpu-layers", "0")
     assert (before["quant"], after["quant"], after["disk"]) == ("q4_k_m", None, None)
-    other = json.loads(command(capfd, f"{hub.repository}", "--quant", "q8_0", "--json")[1])
-    assert other["disk"]["stays"] > before["disk"]["stays"]
-    k_quants = (hub.repository, "--projector-type", "q6_k", "--quant", "q4_k_m", "--json")
-    small = {term["name"]: term["bytes"] for term in json.loads(command(capfd, *k_quants)[1])["terms"]}
-    assert small["projector"] < next(term["bytes"] for term in before["terms"] if term["name"] == "projector")
+    assert commands.read(*estimate, "--quant", "q8_0")["disk"]["stays"] > before["disk"]["stays"]
+    small = commands.read(*estimate, "--projector-type", "q6_k", "--quant", "q4_k_m")
+    assert term(small, "projector") < term(before, "projector")
     for one, other in zip(before["terms"], after["terms"], strict=True):
         # Of the vocabulary's merges config.json says only how many there can be.
         assert one["bytes"] >= other["bytes"] if one["name"] == "program" else one == other
     told_by = sum(len(hub.files[name]) for name in ("config.json", sharded_checkpoint.INDEX))
     assert sum(hub.sent.values()) == before["disk"]["fetched"] + 3 * told_by
-    headers = sum(path.stat().st_size for path in pulled.glob("*.gguf")) - before["disk"]["stays"]
-    assert 0 < headers < 100_000
+    [model] = library.stored_models()
+    assert 0 < model.size_bytes - before["disk"]["stays"] < 100_000  # the headers
 
 
 @pytest.mark.parametrize("where", ["own", "base"])
-def test_gguf_files_are_told_by_their_sizes_and_the_base_models_config(
-    hub: Hub, config: bytes, where: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_gguf_files_are_told_by_sizes_and_config(hub: Hub, config: bytes, where: str, commands: Commands) -> None:
     if where == "own":
         hub.files["config.json"] = config
     else:
         hub.base = Hub({"config.json": config}, repository="maker/base")
-    shapes = {
-        kind: shape_of(*describe_pair(json.loads(config), text_type=kind, projector_type="bf16"))
+    known, unknown = (
+        shape_of(*describe_pair(json.loads(config), text_type=kind, projector_type="bf16")).text_bytes
         for kind in ("q8_0", "q4_k_m")
-    }
-    known, unknown = (shapes[kind].text_bytes for kind in ("q8_0", "q4_k_m"))
-    list_file(hub, "mmproj-x-BF16.gguf", 5 * MB)
-    for part in (1, 2):
-        list_file(hub, f"x-Q8_0-{part:05}-of-00002.gguf", known // 2 + MB)
-    list_file(hub, "x-UD-Q4_K_XL.gguf", unknown + 20_000)
-    list_file(hub, "x.imatrix.gguf", MB)
-    told = told_of(capfd, hub)
+    )
+    parts = {f"x-Q8_0-{part:05}-of-00002.gguf": known // 2 + MB for part in (1, 2)}
+    other = {"mmproj-x-BF16.gguf": 5 * MB, "x-UD-Q4_K_XL.gguf": unknown + 20_000, "x.imatrix.gguf": MB}
+    list_files(hub, **parts, **other)
+    told = told_of(commands, hub)
     assert (told["converted"], [quant["quant"] for quant in told["quants"]]) == (False, ["Q8_0", "UD-Q4_K_XL"])
     weights = [sum(term["bytes"] for term in q["terms"] if term["name"] == "weights") for q in told["quants"]]
-    assert weights[0] == known
-    assert weights[1] == pytest.approx(unknown + 20_000, abs=100)
+    assert weights == [known, pytest.approx(unknown + 20_000, abs=100)]
     assert [quant["disk"]["stays"] for quant in told["quants"]] == [known + 7 * MB, unknown + 20_000 + 5 * MB]
 
 
-def test_a_repository_that_cannot_be_told_says_why(hub: Hub, config: bytes, capfd: pytest.CaptureFixture[str]) -> None:
-    def says() -> str:
-        status, out, err = command(capfd, hub.repository)
-        assert (status, out, err.count("\n")) == (4, "", 1)
-        return err
-
-    assert "publishes no GGUF text model" in says()
-    list_file(hub, "x-Q8_0.gguf", MB)
-    assert "publishes no projector" in says()
-    list_file(hub, "mmproj-x-F16.gguf", MB)
-    assert "does not say which model its GGUF files were made from" in says()
-    list_file(hub, "config.json", 2**40)
-    assert "lists config.json with 1099.51 GB; at most 67.1 MB are read" in says()
+def test_a_repository_that_cannot_be_told_says_why(hub: Hub, config: bytes, commands: Commands) -> None:
+    estimate = ("estimate", hub.repository)
+    commands.refuse("publishes no GGUF text model", *estimate)
+    list_files(hub, **{"x-Q8_0.gguf": MB})
+    commands.refuse("publishes no projector", *estimate)
+    list_files(hub, **{"mmproj-x-F16.gguf": MB})
+    commands.refuse("does not say which model its GGUF files were made from", *estimate)
+    list_files(hub, **{"config.json": 2**40})
+    commands.refuse("lists config.json with 1099.51 GB; at most 67.1 MB are read", *estimate)
     del hub.listed["config.json"]
     for content, reason in (
         (b"[" * 100_000, "cannot be read"),
@@ -344,6 +308,6 @@ def test_a_repository_that_cannot_be_told_says_why(hub: Hub, config: bytes, capf
         (config.replace(b'"num_hidden_layers": 9', b'"num_hidden_layers": 99999999'), "num_hidden_layers"),
     ):
         hub.files["config.json"] = content
-        assert reason in says()
-    list_file(hub, "../x.gguf", MB)
-    assert "unsafe file name" in says()
+        commands.refuse(reason, *estimate)
+    list_files(hub, **{"../x.gguf": MB})
+    commands.refuse("unsafe file name", *estimate)

@@ -13,25 +13,23 @@ from vrt_lite.cli import run
 
 PAGE = Path(__file__).parent.parent / "docs" / "gpu.md"
 BLOCK = re.compile(r"(?<=<!-- vram:start -->\n).*?(?=<!-- vram:end -->)", re.DOTALL)
-MODEL = "vr-thinker-7b"
 SIZES_GB, PIXELS = (4, 6, 8, 12), (602_112, 200_704)
 
 
 def make_table() -> str:
     """Return the table: a row for each size of a GPU and of frames, a column for each quant."""
-    found = {(size, pixels): estimate(size, pixels)["quants"] for size in SIZES_GB for pixels in PIXELS}
-    headings = ("VRAM", "`--max-pixels`", *(quant["quant"] for quant in next(iter(found.values()))))
+    found = {(size, pixels): estimate(size, pixels) for size in SIZES_GB for pixels in PIXELS}
+    headings = ("VRAM", "`--max-pixels`", *(quant["quant"] for quant in found[SIZES_GB[0], PIXELS[0]]))
     rows = [(f"{size} GB", str(pixels), *map(describe, quants)) for (size, pixels), quants in found.items()]
-    lines = (headings, ["---"] * len(headings), *rows)
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in (headings, ["---"] * len(headings), *rows))
 
 
-def estimate(size_gb: int, pixels: int) -> dict[str, Any]:
-    """Return what the command says for a machine with 16 GB and one GPU."""
+def estimate(size_gb: int, pixels: int) -> list[dict[str, Any]]:
+    """Return what the command says of each quant for a machine with 16 GB and one GPU."""
     assumed = ("--memory", "16", "--vram", str(size_gb), "--max-pixels", str(pixels), "--json")
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        assert run(["estimate", MODEL, *assumed]) == 0
-    return json.loads(out.getvalue())
+        assert run(["estimate", "vr-thinker-7b", *assumed]) == 0
+    return json.loads(out.getvalue())["quants"]
 
 
 def describe(quant: dict[str, Any]) -> str:
