@@ -214,6 +214,27 @@ def test_each_conversation_is_read_without_a_break_and_gets_the_reply_that_it_ge
         assert [(reply.tokens, reply.odds) for reply in mine] == [(reply.tokens, reply.odds) for reply in theirs]
 
 
+def test_a_cache_that_changes_while_another_copies_it_is_copied_wrongly() -> None:
+    """Why nothing may wait while it reads: no error tells of this."""
+    with open_backend(sequences=2, context=512) as backend:
+        backend._open_context(backend.lanes[0], 512)
+        one, other = (lane.cache for lane in backend.lanes)
+        assert one and other
+        first, second = (list(range(start, start + 12)) for start in (100, 200))
+        wanted = [*first[:-2], 7, 8]
+        one.prefill([*first], ignore)
+        other.prefill([*wanted], ignore, others=[one])
+        assert other.items == wanted
+        other.truncate(0)
+
+        def disturb(event: Event) -> None:  # what to copy was found, and told of
+            if one.items == first:
+                one.prefill([*second], ignore)
+
+        other.prefill([*wanted], disturb, others=[one])
+        assert other.items == [*second[:-2], 7, 8]
+
+
 def test_what_another_sequence_has_read_is_not_read_again(backend: LlamaCppBackend) -> None:
     """The system prompt and both videos: the captions differ. No state of a first video is kept here."""
     backend.reset()
