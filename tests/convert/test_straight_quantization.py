@@ -11,19 +11,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import bundled_checkpoint
 import numpy as np
 import pytest
 import synthetic_families
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from synthetic_checkpoint import TextShape, config, make, read_json
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "parity"))
-
-import bundled_checkpoint
 from engine_quantizer import chosen_types, quantize, write_hole
 from gguf import GGMLQuantizationType
 from gguf_description import describe
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from synthetic_checkpoint import TextShape, config, make, read_json
 
 from bench.random_checkpoint import SHAPES as PUBLISHED
 from bench.random_checkpoint import write_documents
