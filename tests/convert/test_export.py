@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import numpy as np
 import pytest
 from convert_commands import run_convert
 from gguf_description import FOLDER, TYPES, describe, make_variant
-from synthetic_checkpoint import WIDTH, make, read_json, write_json
+from synthetic_checkpoint import make, read_json, write_json
 
-from vrt_lite.conversion.convert_folder import export_pair
-from vrt_lite.errors import UsageError
+from vrt_lite.conversion.convert_folder import begin, convert_folder, export_pair, plan_pair, write_shard
+from vrt_lite.errors import ModelError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = json.loads((ROOT / "tests/golden/reference_gguf.json").read_text("utf-8"))
@@ -26,14 +25,6 @@ GOLDEN = json.loads((ROOT / "tests/golden/reference_gguf.json").read_text("utf-8
 def export(source: Path, out: Path, text: str = "q8_0", projector: str = "f16") -> tuple[Path, Path]:
     first, second = export_pair(source, out, text_type=text, projector_type=projector)
     return first.path, second.path
-
-
-def tensors(path: Path) -> dict[str, np.ndarray]:
-    """Name to float32 values."""
-    return {
-        t.name: gguf.quants.dequantize(t.data, t.tensor_type).reshape(t.shape[::-1].tolist())
-        for t in gguf.GGUFReader(path).tensors
-    }
 
 
 def fields(path: Path) -> dict[str, Any]:
@@ -53,20 +44,6 @@ def test_equal_to_llama_cpps_own_converter(tmp_path: Path, variant: str, kind: s
         assert len(own) == (2 + ticks if role == "text" else 0)
         assert list(mine["tensors"].items()) == list(golden["tensors"].items())
         assert list(mine["fields"].items()) == list(golden["fields"].items())
-
-
-@pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
-def test_every_stored_type_widens_exactly(tmp_path: Path, dtype: str) -> None:
-    weights = make(tmp_path / "c", dtype=dtype)
-    text, projector = (tensors(path) for path in export(tmp_path / "c", tmp_path / "out", "f32", "f32"))
-    np.testing.assert_array_equal(text["token_embd.weight"], weights["model.embed_tokens.weight"])
-    np.testing.assert_array_equal(text["blk.1.attn_k.bias"], weights["model.layers.1.self_attn.k_proj.bias"])
-    for i, part in enumerate("qkv"):
-        rows = weights["visual.blocks.3.attn.qkv.weight"][i * WIDTH : (i + 1) * WIDTH]
-        np.testing.assert_array_equal(projector[f"v.blk.3.attn_{part}.weight"], rows)
-    for i, end in enumerate(("", ".1")):
-        frame = weights["visual.patch_embed.proj.weight"][:, :, i]
-        np.testing.assert_array_equal(projector[f"v.patch_embd.weight{end}"], frame)
 
 
 def test_the_metadata_that_llama_cpp_does_not_write(tmp_path: Path) -> None:
@@ -96,10 +73,10 @@ def test_both_layouts_and_any_sharding_give_the_same_tensors(tmp_path: Path) -> 
 
 def test_a_tied_output_is_not_stored_even_if_the_checkpoint_does(tmp_path: Path) -> None:
     make(tmp_path / "c", tied=False)
-    assert "output.weight" in tensors(export(tmp_path / "c", tmp_path / "untied")[0])
+    assert "output.weight" in describe(export(tmp_path / "c", tmp_path / "untied")[0])["tensors"]
     config = read_json(tmp_path / "c" / "config.json")
     write_json(tmp_path / "c" / "config.json", config | {"tie_word_embeddings": True})
-    assert "output.weight" not in tensors(export(tmp_path / "c", tmp_path / "tied")[0])
+    assert "output.weight" not in describe(export(tmp_path / "c", tmp_path / "tied")[0])["tensors"]
 
 
 def test_the_rope_type_of_a_tower_changes_nothing(tmp_path: Path) -> None:
@@ -128,14 +105,22 @@ def test_a_profile_goes_with_its_model(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
-    make(tmp_path / "c", shards=3)
-    first, second = (export_pair(tmp_path / "c", tmp_path / out) for out in ("one", "two"))
-    assert [file.sha256 for file in first] == [file.sha256 for file in second]
-    assert [file.path.name for file in first] == ["c-Q8_0.gguf", "mmproj-c-F16.gguf"]
-    assert [file.path.stat().st_size for file in first] == [file.size for file in first]
-    assert export_pair(tmp_path / "c", tmp_path / "one") == first  # over the files that are there
-    assert len(list((tmp_path / "one").iterdir())) == 2
+def test_shards_may_come_in_any_order_and_no_other_one(tmp_path: Path) -> None:
+    folder, out = tmp_path / "c", tmp_path / "out"
+    make(folder, shards=3, tied=False)
+    whole = convert_folder(folder, tmp_path / "whole", text_type="q4_k_m", projector_type="q8_0")
+    assert [file.path.name for file in whole] == ["c-Q4_K_M.gguf", "mmproj-c-Q8_0.gguf"]
+    plan = plan_pair(folder, text_type="q4_k_m", projector_type="q8_0")
+    assert plan.shards == [f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)]
+    advanced: list[int] = []
+    begin(plan, out)
+    for shard in reversed(plan.shards):
+        write_shard(plan, out, folder / shard, advanced.append)
+    assert sum(advanced) == plan.weight_bytes(plan.shards)
+    for file in whole:
+        assert (out / file.path.name).read_bytes() == file.path.read_bytes()
+    with pytest.raises(ModelError, match=r"model-00009.* is none that config\.json describes"):
+        write_shard(plan, out, (folder / plan.shards[0]).rename(folder / "model-00009-of-00003.safetensors"))
 
 
 def test_memory_holds_blocks_of_rows_and_no_tensor(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_checkpoint import make, read_json, read_safetensors, write_json, write_safetensors
+from surroundings import small_disk
+from synthetic_checkpoint import TextShape, make, read_json, read_safetensors, write_json, write_safetensors
 
-from vrt_lite.conversion.convert_folder import export_pair
+from vrt_lite.conversion.convert_folder import convert_folder, export_pair
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import ModelError, UsageError
 
@@ -103,6 +104,10 @@ CASES: dict[str, tuple[Damage, str]] = {
     "no shards": (delete("model*"), r"model\.safetensors is missing"),
     "shard elsewhere": (put(INDEX, "weight_map", "x", value="../secret.safetensors"), "same folder"),
     "index of another": (put(INDEX, "weight_map", "x", value=SHARD), "none that config.json describes"),
+    "shard without a tensor": (
+        shard(lambda data: data.replace(b".bias", b".bird", 1)),
+        "1 tensors are missing, first ",
+    ),
     "truncated shard": (shard(lambda data: data[:-1]), "ends at byte"),
     "empty shard": (shard(lambda data: b""), "cannot be read"),
     "shard of 7 bytes": (shard(lambda data: data[:7]), "cannot be read"),
@@ -187,3 +192,23 @@ def test_a_file_in_the_way(tmp_path: Path, whole: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"/file/.* or give another folder"):
         export_pair(whole, tmp_path / "file")
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    make(tmp_path / "c", shape=TextShape(width=256, rows=1 << 13), dtype="F32", shards=2)
+    whole = convert_folder(tmp_path / "c", tmp_path / "whole")
+    disk = tmp_path / "disk"
+    other, out = disk / "of another program", disk / "out"
+
+    def fill(done: int, total: int) -> None:
+        if not other.exists():
+            other.write_bytes(bytes(shutil.disk_usage(disk).free - (1 << 20)))
+
+    disk.mkdir()
+    with small_disk(disk, megabytes=20):
+        with pytest.raises(UsageError, match=r"No space left on device.* and run again"):
+            convert_folder(tmp_path / "c", out, progress=fill)
+        assert list(out.iterdir()) == []
+        other.unlink()
+        again = convert_folder(tmp_path / "c", out)
+        assert [file.sha256 for file in again] == [file.sha256 for file in whole]

@@ -35,7 +35,7 @@ from vrt_lite.models import find
 from vrt_lite.models.gguf import Gguf, read_gguf
 
 SHAPES = {
-    "whole blocks": TextShape(width=256, feed_forward=512, heads=4, kv_heads=1),
+    "whole blocks": TextShape(width=256, feed_forward=256, heads=4, kv_heads=1),
     "rows of 32": TextShape(width=224, feed_forward=96, heads=7, kv_heads=1, layers=3, rows=300),
     "odd rows": TextShape(width=120, feed_forward=50, heads=2, kv_heads=2),
 }
@@ -45,7 +45,7 @@ HEADS = [(2, 2), (4, 1), (7, 1), (4, 2)]
 ANY = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "deadline": None}
 
 
-@pytest.fixture(scope="module", params=[*SHAPES, "qwen2_vl", "qwen3_vl"])
+@pytest.fixture(scope="module")
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint in c, its export in out, and a matrix for all its weights."""
     folder = tmp_path_factory.mktemp("straight")
@@ -79,6 +79,7 @@ def assert_described(described: Gguf, path: Path) -> None:
 
 @pytest.mark.parametrize("with_matrix", [False, True])
 @pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("exported", [*SHAPES, "qwen3_vl"], indirect=True)
 def test_the_text_model(tmp_path: Path, exported: Path, kind: str, with_matrix: bool) -> None:
     matrix = exported / "matrix.gguf" if with_matrix else None
     options = {"text_type": kind, "projector_type": "bf16", "imatrix": matrix}
@@ -97,6 +98,7 @@ def test_the_text_model(tmp_path: Path, exported: Path, kind: str, with_matrix: 
 
 
 @pytest.mark.parametrize("kind", ["f16", "q8_0", "q6_k", "q5_k", "q4_k"])
+@pytest.mark.parametrize("exported", ["whole blocks", "qwen2_vl", "qwen3_vl"], indirect=True)
 def test_the_projector(tmp_path: Path, exported: Path, kind: str) -> None:
     text, projector = convert_folder(exported / "c", tmp_path, text_type="bf16", projector_type=kind)
     assert text.path.read_bytes() == (exported / "out/c-BF16.gguf").read_bytes()
@@ -122,39 +124,35 @@ def test_the_bundled_judge(tmp_path: Path) -> None:
         assert describe(made)["tensors"] == describe(given_file)["tensors"]
 
 
-@given(
-    heads=st.sampled_from(HEADS),
-    head=st.sampled_from([8, 16, 32, 64]),
-    layers=st.integers(1, 4),
-    feed_forward=st.integers(2, 300) | st.sampled_from([256, 512]),
-    rows=st.integers(280, 300),
-    dtype=st.sampled_from(["BF16", "F16", "F32"]),
-    kind=st.sampled_from(TEXT_TYPES),
-    tied=st.booleans(),
-    with_matrix=st.booleans(),
-)
+def any_shape(heads: list[tuple[int, int]], head: list[int], most_layers: int) -> st.SearchStrategy[TextShape]:
+    return st.builds(
+        lambda heads, head, feed_forward, layers, rows: TextShape(heads[0] * head, feed_forward, *heads, layers, rows),
+        heads=st.sampled_from(heads),
+        head=st.sampled_from(head),
+        feed_forward=st.integers(2, 300) | st.sampled_from([256, 512, 800]),
+        layers=st.integers(1, most_layers),
+        rows=st.integers(280, 300),
+    )
+
+
+KINDS = st.tuples(st.sampled_from(TEXT_TYPES), st.booleans())
+"""A type, and whether there is an importance matrix."""
+
+
+@given(any_shape(HEADS, [8, 16, 32, 64], 4), st.sampled_from(["BF16", "F16", "F32"]), st.booleans(), KINDS)
 @settings(max_examples=3, **ANY)
 def test_the_bytes_of_any_shape(
-    tmp_path_factory: pytest.TempPathFactory,
-    heads: tuple[int, int],
-    head: int,
-    layers: int,
-    feed_forward: int,
-    rows: int,
-    dtype: str,
-    kind: str,
-    tied: bool,
-    with_matrix: bool,
+    tmp_path_factory: pytest.TempPathFactory, shape: TextShape, dtype: str, tied: bool, kind: tuple[str, bool]
 ) -> None:
     folder = tmp_path_factory.mktemp("any")
-    make(folder / "c", shape=TextShape(heads[0] * head, feed_forward, *heads, layers, rows), dtype=dtype, tied=tied)
+    make(folder / "c", shape=shape, dtype=dtype, tied=tied)
     plain = dtype.lower()
     two, _ = export_pair(folder / "c", folder / "two", text_type=plain, projector_type=plain)
-    matrix = write_random_matrix(folder / "matrix.gguf", two.path) if with_matrix else None
-    text, _ = convert_folder(folder / "c", folder / "one", text_type=kind, projector_type=plain, imatrix=matrix)
-    by_engine = quantize(two.path, kind, matrix)
+    matrix = write_random_matrix(folder / "matrix.gguf", two.path) if kind[1] else None
+    text, _ = convert_folder(folder / "c", folder / "one", text_type=kind[0], projector_type=plain, imatrix=matrix)
+    by_engine = quantize(two.path, kind[0], matrix)
     assert text.path.read_bytes() == by_engine
-    (later,) = quantize_pair(two.path, text_type=kind, imatrix=matrix)
+    (later,) = quantize_pair(two.path, text_type=kind[0], imatrix=matrix)
     assert later.path.read_bytes() == by_engine
 
 
@@ -177,29 +175,12 @@ def test_the_types_of_published_shapes(tmp_path: Path, name: str) -> None:
             compare_with_the_quantizer(tmp_path / "hole", values, kind, with_importance=with_importance)
 
 
-@given(
-    heads=st.sampled_from([*HEADS, (8, 2), (14, 2)]),
-    head=st.sampled_from([2, 8, 14, 32, 64]),
-    layers=st.integers(1, 40),
-    feed_forward=st.integers(2, 800) | st.sampled_from([256, 512]),
-    kind=st.sampled_from(TEXT_TYPES),
-    tied=st.booleans(),
-    with_importance=st.booleans(),
-)
+@given(any_shape([*HEADS, (8, 2), (14, 2)], [2, 8, 14, 32, 64], 40), st.booleans(), KINDS)
 @settings(max_examples=25, **ANY)
-def test_the_types_of_any_shape(
-    tmp_path: Path,
-    heads: tuple[int, int],
-    head: int,
-    layers: int,
-    feed_forward: int,
-    kind: str,
-    tied: bool,
-    with_importance: bool,
-) -> None:
-    values = config("new", tied=tied, shape=TextShape(heads[0] * head, feed_forward, *heads, layers))
+def test_the_types_of_any_shape(tmp_path: Path, shape: TextShape, tied: bool, kind: tuple[str, bool]) -> None:
     (tmp_path / "hole").unlink(missing_ok=True)
-    compare_with_the_quantizer(tmp_path / "hole", values, kind, with_importance=with_importance)
+    values = config("new", tied=tied, shape=shape)
+    compare_with_the_quantizer(tmp_path / "hole", values, kind[0], with_importance=kind[1])
 
 
 JUNK = st.sampled_from([0, -1, 1, 3, 1023, 2**31 - 1, 2**62, 1.5, True, None, "x", [], [1, 1, 1], {"a": 1}, math.nan])
