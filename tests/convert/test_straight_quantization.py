@@ -35,8 +35,8 @@ from vrt_lite.models import find
 from vrt_lite.models.gguf import Gguf, read_gguf
 
 SHAPES = {
-    "whole blocks": TextShape(width=256, feed_forward=256, heads=4, kv_heads=1),
-    "rows of 32": TextShape(width=224, feed_forward=96, heads=7, kv_heads=1, layers=3, rows=300),
+    "whole blocks": TextShape(width=256, feed_forward=256, heads=4, kv_heads=1, layers=1),
+    "rows of 32": TextShape(width=224, feed_forward=96, heads=7, kv_heads=1, rows=300),
     "odd rows": TextShape(width=120, feed_forward=50, heads=2, kv_heads=2),
 }
 NAMED = ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_s", "iq4_xs")
