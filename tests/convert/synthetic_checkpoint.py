@@ -1,4 +1,4 @@
-"""Writes a tiny Qwen2.5-VL checkpoint folder with random weights: NumPy and the standard library, no torch.
+"""Writes a tiny Qwen2.5-VL checkpoint folder with random weights, without torch.
 
 The weights come from SHAKE-256 over the tensor's name, so they are the same on every machine and in every
 NumPy; the golden file in tests/golden rests on that. Both config layouts, three storage types, any number
@@ -63,8 +63,8 @@ def make(
     rows: int = ROWS,
     width: int = WIDTH,
     shape: TextShape | None = None,
-) -> dict[str, np.ndarray]:
-    """Write the folder; returns the float32 weights it holds, by published name."""
+) -> None:
+    """Write the folder."""
     folder.mkdir(parents=True)
     shape = shape or TextShape(rows=rows, width=width)
     values = config(layout, tied=tied, shape=shape)
@@ -86,7 +86,6 @@ def make(
     settings = {"eos_token": "<|im_end|>", "pad_token": pad, "bos_token": None}
     write_json(folder / "tokenizer_config.json", settings | {"chat_template": "{{ messages }}"})
     write_json(folder / "preprocessor_config.json", preprocessor(layout))
-    return {name: widen(words, dtype) for name, words in weights.items()}
 
 
 def config(layout: str, *, tied: bool, shape: TextShape | None = None) -> dict[str, Any]:

@@ -29,13 +29,12 @@ Weights = dict[str, NDArray[np.float32]]
 Shape = tuple[int, ...]
 
 
-def make(folder: Path, family: str, *, dtype: str = "F32", tied: bool = True, layout: str = "old") -> Weights:
-    """Write the folder of a `family`, one of "qwen2_vl" and "qwen3_vl"; returns its weights by published name."""
-    weights = random_weights(family, tied=tied)
+def make(folder: Path, family: str, *, dtype: str = "F32", tied: bool = True, layout: str = "old") -> None:
+    """Write the folder of a `family`, one of "qwen2_vl" and "qwen3_vl"."""
     make_without_weights(folder, family, tied=tied, layout=layout)
+    weights = random_weights(family, tied=tied)
     words = {name: synthetic.stored(values, dtype) for name, values in weights.items()}
     synthetic.write_safetensors(folder / "model.safetensors", words, dtype)
-    return weights
 
 
 def make_without_weights(folder: Path, family: str, *, tied: bool = True, layout: str = "old") -> None:

@@ -54,9 +54,7 @@ def test_a_folder_becomes_a_pair(tmp_path: Path, source: Path, capfd: pytest.Cap
         (None, ["--name", "a/b"], 2, "name is 'a/b'"),
         (None, ["--imatrix", "absent.gguf"], 4, "absent.gguf is missing"),
         (None, ["--lora", "absent"], 4, "adapter_config.json is missing"),
-        ("tokenizer.json", [], 4, "tokenizer.json is missing"),
         (SHARD, [], 4, f"{SHARD} is missing"),
-        ("config.json", [], 4, "config.json is missing"),
     ],
 )
 def test_refused_in_one_line(
