@@ -175,8 +175,9 @@ def test_a_matrix_lessens_the_error_where_much_passes(tmp_path: Path, matrix: Pa
     bundled_checkpoint.make(tmp_path / "judge", (BUNDLED.text, BUNDLED.projector))
     synthetic.write_json(tmp_path / "judge" / "tokenizer_config.json", {"eos_token": "<|im_end|>"})
     source, _ = export_pair(tmp_path / "judge", tmp_path / "out", text_type="f32")
-    means, exact = read_importance(matrix), weights_of(source.path)
-    errors = []
+    exact, found, errors = weights_of(source.path), contents(matrix), []
+    names = [name.removesuffix(".counts") for name in found if name.endswith(".counts")]
+    means = {name: found[f"{name}.in_sum2"] / found[f"{name}.counts"] for name in names}
     for given in (None, matrix):
         (written,) = quantize_pair(source.path, text_type="q2_k", imatrix=given)
         got = weights_of(written.path)
