@@ -108,9 +108,10 @@ class Forward:
         return self._times(f"{block}.ffn_down", gate / (1 + np.exp(-gate)) * up)
 
 
-def test_the_sums_are_those_of_an_independent_forward_pass(talker: Path) -> None:
+@pytest.mark.parametrize("name", ["all tool frames seen", "odd sides, two and eight frames"])
+def test_the_sums_are_those_of_an_independent_forward_pass(talker: Path, name: str) -> None:
     files = find(talker)
-    case = next(case for case in golden.cases({}) if case.name == "all tool frames seen")
+    case = next(case for case in golden.cases({}) if case.name == name)
     frames = FittedFrames(golden.Displayed(case.sizes), golden.PROFILE)
     watch = Watch(columns_of(files.text))
     settings = EngineSettings(gpu_layers=0, exact=True, on_eval=watch.callback)

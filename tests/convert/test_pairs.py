@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from convert_commands import run_convert
 
 from convert.clip_pairs import EXAMPLE, ClipPair, collect_pairs, read_pairs
 from convert.verdicts import agreement, judge_pairs
+from convert.verify import divergence
 from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
 from vrt_lite.profile import PIXELS_PER_TOKEN, default_profile
@@ -112,3 +114,9 @@ def test_agreement_counts_judgements() -> None:
     assert agreement([one, one], [None, one]) == "4 of 8 on 2 pairs"
     assert agreement([one, None], [one, one]) == "4 of 4 on 1 of 2 pairs"
     assert agreement([None, None], [one, None]) == "none by the reference on 2 pairs"
+
+
+def test_the_divergence_of_two_predictions() -> None:
+    theirs, mine = (np.log(np.array([[half, 1 - half]], np.float32)) for half in (0.5, 0.25))
+    assert divergence(theirs + 3, mine) == pytest.approx([0.5 * np.log(2) + 0.5 * np.log(2 / 3)], rel=1e-5)
+    assert divergence(theirs, theirs) == pytest.approx([0])
