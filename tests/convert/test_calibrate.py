@@ -114,7 +114,7 @@ def test_the_sums_are_those_of_an_independent_forward_pass(talker: Path, name: s
     case = next(case for case in golden.cases({}) if case.name == name)
     frames = FittedFrames(golden.Displayed(case.sizes), golden.PROFILE)
     watch = Watch(columns_of(files.text))
-    settings = EngineSettings(gpu_layers=0, exact=True, on_eval=watch.callback)
+    settings = EngineSettings(gpu_layers=0, threads=1, exact=True, on_eval=watch.callback)
     with StagedBackend(files.text, files.projector, profile=golden.PROFILE, settings=settings) as backend:
         reading = backend.evaluate_stages(case.conversation, frames)
     sums = watch.take()
