@@ -146,7 +146,7 @@ def test_every_token_counts_once_and_no_verdict_changes(matrix: Path) -> None:
     watch = Watch(columns_of(BUNDLED.text))
     judgements = []
     for on_eval in (None, watch.callback):
-        settings = EngineSettings(on_eval=on_eval)
+        settings = EngineSettings(threads=1, on_eval=on_eval)
         with (
             StagedBackend(BUNDLED.text, BUNDLED.projector, profile=BUNDLED.profile, settings=settings) as backend,
             Judge(BUNDLED.name, backend=backend) as judge,

@@ -45,7 +45,7 @@ def out(tmp_path: Path, pair: Path) -> Path:
 @pytest.fixture(scope="module")
 def vision_error(pair: Path) -> Iterator[VisionError]:
     """How far a projector's embeddings of a picture are from those of the F32 projector, relative to these."""
-    settings = EngineSettings()
+    settings = EngineSettings(threads=1)
     pixels = np.random.default_rng(0).integers(0, 256, (112, 56, 3), np.uint8)
     with Model(pair / TEXT, settings=settings) as model:
 
