@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-
-import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "convert"))
 
@@ -20,31 +17,16 @@ def make(folder: Path, *, shards: int) -> Path:
     """Write the folder, with an index; returns it."""
     answering_checkpoint.make(folder)
     whole = folder / "model.safetensors"
-    tensors = _read(whole)
+    tensors = synthetic.read_safetensors(whole)
     whole.unlink()
     names = sorted(tensors, key=lambda name: (-tensors[name].size, name))
     weight_map: dict[str, str] = {}
     for number in range(shards):
         file = f"model-{number + 1:05}-of-{shards:05}.safetensors"
         group = sorted(names[number::shards])
-        synthetic.write_safetensors(
-            folder / file, {name: synthetic.stored(tensors[name], "BF16") for name in group}, "BF16"
-        )
+        words = {name: synthetic.stored(tensors[name], "BF16") for name in group}
+        synthetic.write_safetensors(folder / file, words, "BF16")
         weight_map |= dict.fromkeys(group, file)
     synthetic.write_json(folder / INDEX, {"metadata": {}, "weight_map": weight_map})
     (folder / "README.md").write_text("---\nlicense: mit\n---\n# A judge that always gives the same verdict\n", "utf-8")
     return folder
-
-
-def _read(path: Path) -> dict[str, np.ndarray]:
-    """The tensors of a shard in F32."""
-    data = path.read_bytes()
-    start = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:start])
-    header.pop("__metadata__", None)
-    return {
-        name: np.frombuffer(data[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]], "<f4").reshape(
-            entry["shape"]
-        )
-        for name, entry in header.items()
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
@@ -18,8 +17,8 @@ def split(source: Path, target: Path, *, tensors: int, small_first: bool = False
     for field in reader.fields.values():
         if field.name.startswith("GGUF.") or field.name == "general.architecture":
             continue
-        items: dict[str, Any] = {"sub_type": field.types[-1]} if field.types[0] == GGUFValueType.ARRAY else {}
-        writer.add_key_value(field.name, field.contents(), field.types[0], **items)
+        item = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
+        writer.add_key_value(field.name, field.contents(), field.types[0], item)
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
     writer.write_header_to_file()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -26,10 +25,7 @@ from vrt_lite.records.judgement import Judgement
 from vrt_lite.tuning import tuning_path
 
 ROOT = Path(__file__).parent.parent
-CLIPS = [ROOT / "examples" / name for name in ("a.mp4", "b.mp4")]
-PROMPT = "A red square moving right."
 JUDGE = find("vrt-tiny-0")
-NAME = "vrt-tiny-0-Q8_0.gguf"
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["weights in each part", "no weights in the first"])
@@ -37,7 +33,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """The bundled judge, its text split into four parts or more."""
     folder = tmp_path_factory.mktemp("made") / "judge"
     shutil.copytree(JUDGE.text.parent, folder, ignore=shutil.ignore_patterns(JUDGE.text.name))
-    assert len(split(JUDGE.text, folder / NAME, tensors=20, small_first=request.param)) >= 4
+    assert len(split(JUDGE.text, folder / JUDGE.text.name, tensors=20, small_first=request.param)) >= 4
     return folder
 
 
@@ -51,40 +47,43 @@ def parts(folder: Path) -> list[Path]:
     return sorted(folder.glob("vrt-tiny-0-*-of-*.gguf"))
 
 
-def told(judgement: Judgement) -> object:
-    """What was judged and written, with every probability."""
-    rounds = [judged for order in judgement.orders for judged in order.rounds]
-    return judgement.verdict, [(judged.text, judged.tokens_in, judged.tokens_out) for judged in rounds]
-
-
-def test_a_split_model_is_found_by_its_folder_and_by_each_part(made: Path) -> None:
-    first, *_ = parts(made)
+def test_a_split_model_is_found_and_read_like_the_whole_file(made: Path) -> None:
+    first, *_, last = parts(made)
     assert list_pair(made) == ([first], [made / JUDGE.projector.name])
     for given in (made, *parts(made)):
         files = find(given)
         assert (files.text, files.projector.name) == (first, JUDGE.projector.name)
-    assert (find(made).name, find(parts(made)[-1]).name, quant_of(first.name)) == ("judge", JUDGE.text.stem, "Q8_0")
-
-
-def test_its_header_and_estimate_are_those_of_the_whole_file(made: Path) -> None:
-    whole, joined = read_gguf(JUDGE.text), read_gguf(parts(made)[0])
-    assert joined.tensors == whole.tensors
-    assert joined.lengths == whole.lengths
+    assert (find(made).name, find(last).name, quant_of(first.name)) == ("judge", JUDGE.text.stem, "Q8_0")
+    whole, joined = read_gguf(JUDGE.text), read_gguf(first)
+    assert (joined.tensors, joined.lengths) == (whole.tensors, whole.lengths)
     extra = {"split.no": 0, "split.count": len(parts(made)), "split.tensors.count": len(whole.tensors)}
     assert joined.values == whole.values | extra
     assert read_shape(find(made)) == read_shape(JUDGE)
 
 
-def test_its_verdict_is_that_of_the_whole_file(made: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with Judge(JUDGE.text.parent) as whole, Judge(made) as judge:
-        reference, judgement = (j.compare(*CLIPS, prompt=PROMPT) for j in (whole, judge))
+def judged_by(model: Path) -> Judgement:
+    clips = [ROOT / "examples" / name for name in ("a.mp4", "b.mp4")]
+    with Judge(model) as judge:
+        return judge.compare(*clips, prompt="A red square moving right.")
+
+
+@pytest.fixture(scope="module")
+def reference() -> Judgement:
+    """That of the whole file."""
+    return judged_by(JUDGE.text.parent)
+
+
+def test_its_verdict_is_that_of_the_whole_file(made: Path, reference: Judgement) -> None:
+    def told(judgement: Judgement) -> object:
+        rounds = [judged for order in judgement.orders for judged in order.rounds]
+        return judgement.verdict, [(judged.text, judged.tokens_in, judged.tokens_out) for judged in rounds]
+
+    judgement = judged_by(parts(made)[0])
     assert told(judgement) == told(reference)
     assert judgement.model.text
-    digests = "".join(file_sha256(path) for path in parts(made))
     assert judgement.model.text.file == parts(made)[0].name
+    digests = "".join(file_sha256(path) for path in parts(made))
     assert judgement.model.text.sha256 == hashlib.sha256(digests.encode()).hexdigest()
-    assert run(["compare", *map(str, CLIPS), "--prompt", PROMPT, "--model", str(parts(made)[0]), "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["verdict"] == reference.to_json()["verdict"]
 
 
 def test_a_tuning_is_that_of_all_parts(folder: Path) -> None:
@@ -117,33 +116,22 @@ def test_a_missing_or_damaged_part_is_named_in_one_line(
             assert says in err
 
 
-def test_a_part_in_the_place_of_another_is_refused(folder: Path) -> None:
-    _, second, third, *_ = parts(folder)
+def test_parts_that_do_not_belong_together_are_refused(folder: Path, tmp_path: Path) -> None:
+    first, second, third, *_ = parts(folder)
     shutil.copy(third, second)
     with pytest.raises(ModelError, match=r"00002-of-\d+\.gguf is part 3 of \d+ .* must end with -00003-of-"):
         find(folder)
-
-
-def test_parts_of_different_models_are_refused(tmp_path: Path) -> None:
-    halves = []
-    for name in ("vrt-tiny-0", "vrt-tiny-2"):
-        text = find(name).text
-        tensors = -(-len(read_gguf(text).tensors) // 2)
-        halves.append(split(text, tmp_path / f"{name}.gguf", tensors=tensors))
-    halves[1][1].replace(halves[0][1])
-    with pytest.raises(ModelError, match=r"The 2 parts of .* hold \d+ tensors, not \d+: they are not of one model"):
-        read_gguf(halves[0][0])
+    other = find("vrt-tiny-2").text
+    count = len(read_gguf(other).tensors) // (len(parts(folder)) - 1)
+    shutil.copy(split(other, tmp_path / "other.gguf", tensors=count)[1], second)
+    with pytest.raises(ModelError, match=r"The \d+ parts of .* hold \d+ tensors, not \d+: they are not of one model"):
+        read_gguf(first)
 
 
 def test_a_split_file_is_quantised_like_the_whole_one(tmp_path: Path) -> None:
-    made = export_pair(
-        sharded_checkpoint.make(tmp_path / "judge", shards=1),
-        tmp_path / "whole",
-        text_type="bf16",
-        projector_type="f16",
-    )
+    text, _ = export_pair(sharded_checkpoint.make(tmp_path / "judge", shards=1), tmp_path / "whole", text_type="bf16")
     (tmp_path / "split").mkdir()
-    assert len(split(made[0].path, tmp_path / "split" / made[0].path.name, tensors=20)) > 2
-    done = [quantize_pair(tmp_path / name, text_type="q8_0", projector_type=None)[0] for name in ("whole", "split")]
+    assert len(split(text.path, tmp_path / "split" / text.path.name, tensors=20)) > 2
+    done = [quantize_pair(tmp_path / name, text_type="q8_0")[0] for name in ("whole", "split")]
     assert done[0].sha256 == done[1].sha256
     assert done[0].path.name == done[1].path.name == "judge-Q8_0.gguf"

@@ -7,11 +7,8 @@ own, and the output matrix names each one's successor.
 
 from __future__ import annotations
 
-import json
 import sys
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +29,7 @@ def make(folder: Path, *answer: str) -> Path:
     golden.make_checkpoint(folder)
     pieces = [text[i : i + _PIECE] for text in answer or (ANSWER,) for i in range(0, len(text), _PIECE)]
     first = golden.FIRST_ADDED + len(golden.ADDED)
-    tokenizer = _read(folder / "tokenizer.json")
+    tokenizer = synthetic.read_json(folder / "tokenizer.json")
     known = tokenizer["model"]["vocab"]
     added = [piece for piece in pieces if piece not in known]
     tokenizer["added_tokens"] += [
@@ -40,36 +37,24 @@ def make(folder: Path, *answer: str) -> Path:
         for i, piece in enumerate(added)
     ]
     synthetic.write_json(folder / "tokenizer.json", tokenizer)
-    config = _read(folder / "config.json")
+    config = synthetic.read_json(folder / "config.json")
     synthetic.write_json(folder / "config.json", config | {"max_position_embeddings": _CONTEXT})
     end = golden.FIRST_ADDED + golden.ADDED.index("<|im_end|>")
     written = [known[piece] if piece in known else first + added.index(piece) for piece in pieces]
-    chain = [known[_NEWLINE], *written, end]
-    _set(folder / "model.safetensors", chain)
+    tensors = synthetic.read_safetensors(folder / "model.safetensors")
+    _follow(tensors, [known[_NEWLINE], *written, end])
+    synthetic.write_safetensors(folder / "model.safetensors", tensors, "F32")
     return folder
 
 
-def _set(path: Path, chain: list[int]) -> None:
+def _follow(tensors: dict[str, np.ndarray], chain: list[int]) -> None:
     """Each token of the chain is followed by the next one, whatever came before."""
-    data = bytearray(path.read_bytes())
-    start = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:start])
-    for name, tensor in header.items():
-        if not name.endswith(("embed_tokens.weight", "lm_head.weight", ".o_proj.weight", "mlp.down_proj.weight")):
-            continue
-        begin, end = (start + offset for offset in tensor["data_offsets"])
-        values = np.frombuffer(data[begin:end], "<f4").reshape(tensor["shape"]).copy()
+    for name, values in tensors.items():
         if name.endswith("embed_tokens.weight"):
             values[:, : len(chain)] = 0
             values[chain] = np.eye(golden.WIDTH)[: len(chain)]
-        else:
+        elif name.endswith((".o_proj.weight", "mlp.down_proj.weight")):
             values[:] = 0
-        if name.endswith("lm_head.weight"):
-            for place, (_, follower) in enumerate(pairwise(chain)):
-                values[follower, place] = 4.0
-        data[begin:end] = values.astype("<f4").tobytes()
-    path.write_bytes(data)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text("utf-8"))
+        elif name.endswith("lm_head.weight"):
+            values[:] = 0
+            values[chain[1:], range(len(chain) - 1)] = 4.0

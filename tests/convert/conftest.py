@@ -1,8 +1,8 @@
-"""Puts the checkout's root on the path: `convert` is run from a checkout and never installed."""
+"""Puts the folders on the path whose checkpoints the tests of conversion share."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / name) for name in ("golden", "parity")]

@@ -1,4 +1,4 @@
-"""Writes a tiny Qwen2.5-VL checkpoint folder with random weights: NumPy and the standard library, no torch.
+"""Writes a tiny Qwen2.5-VL checkpoint folder with random weights, without torch.
 
 The weights come from SHAKE-256 over the tensor's name, so they are the same on every machine and in every
 NumPy; the golden file in tests/golden rests on that. Both config layouts, three storage types, any number
@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from vrt_lite.conversion.families import expected_shapes
+from vrt_lite.conversion.weights import JsonObject
 
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -59,30 +63,29 @@ def make(
     rows: int = ROWS,
     width: int = WIDTH,
     shape: TextShape | None = None,
-) -> dict[str, np.ndarray]:
-    """Write the folder; returns the float32 weights it holds, by published name."""
+) -> None:
+    """Write the folder."""
     folder.mkdir(parents=True)
     shape = shape or TextShape(rows=rows, width=width)
-    shapes = dict(_shapes(shape, tied=tied))
-    weights = {name: stored(random_weights(name, shape), dtype) for name, shape in shapes.items()}
+    values = config(layout, tied=tied, shape=shape)
+    weights = {name: stored(random_weights(name, sizes), dtype) for name, sizes in shapes_of(values).items()}
     names = sorted(weights)
     groups = [names[i::shards] for i in range(shards)]
     files = [f"model-{i + 1:05}-of-{shards:05}.safetensors" for i in range(shards)]
     files = ["model.safetensors"] if shards == 1 else files
     weight_map = {}
     for file, group in zip(files, groups, strict=True):
-        renamed = {_nested(name) if nested_names else name: weights[name] for name in group}
+        renamed = {nested(name) if nested_names else name: weights[name] for name in group}
         write_safetensors(folder / file, renamed, dtype)
         weight_map |= dict.fromkeys(renamed, file)
     if shards > 1:
         write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
-    write_json(folder / "config.json", config(layout, tied=tied, shape=shape))
+    write_json(folder / "config.json", values)
     write_json(folder / "tokenizer.json", tokenizer(layout))
     pad = {"__type": "AddedToken", "content": "<|endoftext|>", "special": True}
     settings = {"eos_token": "<|im_end|>", "pad_token": pad, "bos_token": None}
     write_json(folder / "tokenizer_config.json", settings | {"chat_template": "{{ messages }}"})
     write_json(folder / "preprocessor_config.json", preprocessor(layout))
-    return {name: widen(words, dtype) for name, words in weights.items()}
 
 
 def config(layout: str, *, tied: bool, shape: TextShape | None = None) -> dict[str, Any]:
@@ -90,39 +93,13 @@ def config(layout: str, *, tied: bool, shape: TextShape | None = None) -> dict[s
     shape = shape or TextShape()
     head = shape.width // shape.heads
     sections = [head // 8, head // 2 - head // 8 - head // 4, head // 4]
-    text = {
-        "bos_token_id": FIRST_ADDED,
-        "eos_token_id": FIRST_ADDED + 3,
-        "hidden_act": "silu",
-        "hidden_size": shape.width,
-        "intermediate_size": shape.feed_forward,
-        "max_position_embeddings": 4096,
-        "num_attention_heads": shape.heads,
-        "num_hidden_layers": shape.layers,
-        "num_key_value_heads": shape.kv_heads,
-        "rms_norm_eps": 1e-6,
-        "use_sliding_window": False,
-        "vocab_size": shape.rows,
-    }
-    vision = {
-        "depth": DEPTH,
-        "fullatt_block_indexes": [1, 3],
-        "hidden_act": "silu",
-        "hidden_size": WIDTH,
-        "intermediate_size": VISION_FEED_FORWARD,
-        "num_heads": HEADS,
-        "out_hidden_size": shape.width,
-        "patch_size": PATCH,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
-        "tokens_per_second": 2,
-        "window_size": 112,
-    }
-    outer: dict[str, Any] = {
-        "architectures": ["Qwen2_5_VLForConditionalGeneration"],
-        "model_type": "qwen2_5_vl",
-        "tie_word_embeddings": tied,
-    }
+    ids = {"bos_token_id": FIRST_ADDED, "eos_token_id": FIRST_ADDED + 3}
+    text = text_config(shape) | ids | {"max_position_embeddings": 4096, "use_sliding_window": False}
+    vision = tower_config(WIDTH, DEPTH, HEADS, PATCH) | {"out_hidden_size": shape.width, "hidden_act": "silu"}
+    vision |= {"fullatt_block_indexes": [1, 3], "intermediate_size": VISION_FEED_FORWARD}
+    vision |= {"tokens_per_second": 2, "window_size": 112}
+    outer: dict[str, Any] = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl"}
+    outer["tie_word_embeddings"] = tied
     if layout == "old":
         rope = {"rope_scaling": {"type": "mrope", "mrope_section": sections}, "rope_theta": 1000000.0}
         return outer | text | rope | {"vision_config": vision | {"in_chans": 3}}
@@ -132,27 +109,44 @@ def config(layout: str, *, tied: bool, shape: TextShape | None = None) -> dict[s
     return outer | {"text_config": text, "vision_config": vision | kind}
 
 
-def tokenizer(layout: str) -> dict[str, Any]:
-    """tokenizer.json: all bytes, a dozen merges, a few added tokens; merges as text in the old layout."""
+def text_config(shape: TextShape) -> dict[str, Any]:
+    """The keys that the language models of all families have."""
+    return {
+        "hidden_act": "silu",
+        "hidden_size": shape.width,
+        "intermediate_size": shape.feed_forward,
+        "num_attention_heads": shape.heads,
+        "num_hidden_layers": shape.layers,
+        "num_key_value_heads": shape.kv_heads,
+        "rms_norm_eps": 1e-6,
+        "vocab_size": shape.rows,
+    }
+
+
+def tower_config(width: int, depth: int, heads: int, patch: int) -> dict[str, Any]:
+    """The keys that the vision towers of all families have."""
+    sizes = {"hidden_size": width, "depth": depth, "num_heads": heads, "patch_size": patch}
+    return sizes | {"spatial_merge_size": 2, "temporal_patch_size": 2}
+
+
+def tokenizer(layout: str, added: Sequence[tuple[str, bool]] = ADDED) -> dict[str, Any]:
+    """tokenizer.json: all bytes, a dozen merges, the added tokens; merges as text in the old layout."""
     words = [*_byte_letters(), *(merge.replace(" ", "") for merge in MERGES)]
     split = {"type": "Split", "pattern": {"Regex": SPLIT}, "behavior": "Isolated", "invert": False}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    merges = list(MERGES) if layout == "old" else [merge.split(" ") for merge in MERGES]
     return {
         "version": "1.0",
         "added_tokens": [
             {"id": FIRST_ADDED + i, "content": word, "special": special, **flags}
-            for i, (word, special) in enumerate(ADDED)
+            for i, (word, special) in enumerate(added)
         ],
         "normalizer": {"type": "NFC"},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, level]},
         "post_processor": level if layout == "old" else None,
         "decoder": level,
-        "model": {
-            "type": "BPE",
-            "vocab": {word: i for i, word in enumerate(words)},
-            "merges": list(MERGES) if layout == "old" else [merge.split(" ") for merge in MERGES],
-        },
+        "model": {"type": "BPE", "vocab": {word: i for i, word in enumerate(words)}, "merges": merges},
     }
 
 
@@ -164,6 +158,11 @@ def preprocessor(layout: str) -> dict[str, Any]:
         pixels = {"size": dict(zip(("shortest_edge", "longest_edge"), bounds, strict=True))}
     colours = {"image_mean": [0.48145466, 0.4578275, 0.40821073]}
     return pixels | colours | {"image_std": [0.26862954, 0.26130258, 0.27577711]}
+
+
+def shapes_of(values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor by its oldest name. The golden file of llama.cpp's converter tells if one is wrong."""
+    return expected_shapes(JsonObject("config.json", values))
 
 
 def random_weights(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -202,6 +201,18 @@ def write_safetensors(path: Path, tensors: dict[str, np.ndarray], dtype: str) ->
     write_shard(path, json.dumps(header).encode(), b"".join(w.tobytes() for w in tensors.values()))
 
 
+def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """The tensors of an F32 shard, in a memory of their own."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    del header["__metadata__"]
+    places = {name: slice(*(start + offset for offset in entry["data_offsets"])) for name, entry in header.items()}
+    return {
+        name: np.frombuffer(data[place], "<f4").reshape(header[name]["shape"]).copy() for name, place in places.items()
+    }
+
+
 def write_shard(path: Path, header: bytes, data: bytes) -> None:
     path.write_bytes(len(header).to_bytes(8, "little") + header + data)
 
@@ -220,45 +231,8 @@ def _byte_letters() -> list[str]:
     return [chr(b) for b in plain] + [chr(256 + i) for i in range(256 - len(plain))]
 
 
-def _nested(name: str) -> str:
+def nested(name: str) -> str:
     """As trainers on newer transformers save."""
     if name.startswith("visual."):
         return f"model.{name}"
     return name.replace("model.", "model.language_model.", 1)
-
-
-def _shapes(shape: TextShape, *, tied: bool) -> list[tuple[str, tuple[int, ...]]]:
-    rows, width, feed_forward = shape.rows, shape.width, shape.feed_forward
-    kv = width // shape.heads * shape.kv_heads
-    shapes: list[tuple[str, tuple[int, ...]]] = [
-        ("model.embed_tokens.weight", (rows, width)),
-        ("model.norm.weight", (width,)),
-        *([] if tied else [("lm_head.weight", (rows, width))]),
-        ("visual.patch_embed.proj.weight", (WIDTH, 3, 2, PATCH, PATCH)),
-        ("visual.merger.ln_q.weight", (WIDTH,)),
-        ("visual.merger.mlp.0.weight", (4 * WIDTH, 4 * WIDTH)),
-        ("visual.merger.mlp.0.bias", (4 * WIDTH,)),
-        ("visual.merger.mlp.2.weight", (width, 4 * WIDTH)),
-        ("visual.merger.mlp.2.bias", (width,)),
-    ]
-    for i in range(shape.layers):
-        block = f"model.layers.{i}"
-        shapes += [(f"{block}.{norm}_layernorm.weight", (width,)) for norm in ("input", "post_attention")]
-        for part, n in (("q", width), ("k", kv), ("v", kv)):
-            shapes += [(f"{block}.self_attn.{part}_proj.weight", (n, width))]
-            shapes += [(f"{block}.self_attn.{part}_proj.bias", (n,))]
-        shapes += [(f"{block}.self_attn.o_proj.weight", (width, width))]
-        shapes += [(f"{block}.mlp.{part}_proj.weight", (feed_forward, width)) for part in ("gate", "up")]
-        shapes += [(f"{block}.mlp.down_proj.weight", (width, feed_forward))]
-    for i in range(DEPTH):
-        block = f"visual.blocks.{i}"
-        shapes += [(f"{block}.norm{n}.weight", (WIDTH,)) for n in (1, 2)]
-        for part, n, m in (
-            ("attn.qkv", 3 * WIDTH, WIDTH),
-            ("attn.proj", WIDTH, WIDTH),
-            ("mlp.gate_proj", VISION_FEED_FORWARD, WIDTH),
-            ("mlp.up_proj", VISION_FEED_FORWARD, WIDTH),
-            ("mlp.down_proj", WIDTH, VISION_FEED_FORWARD),
-        ):
-            shapes += [(f"{block}.{part}.weight", (n, m)), (f"{block}.{part}.bias", (n,))]
-    return shapes

@@ -1,22 +1,20 @@
-"""The exported pair: equal to llama.cpp's own, in every type; right values; the same on every run."""
+"""The exported pair: equal to llama.cpp's own, in every type, layout and number of shards."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import gguf
-import numpy as np
 import pytest
+from convert_commands import run_convert
 from gguf_description import FOLDER, TYPES, describe, make_variant
-from synthetic_checkpoint import FIRST_ADDED, ROWS, WIDTH, make, write_json
+from synthetic_checkpoint import make, read_json, write_json
 
-from vrt_lite.conversion.convert_folder import export_pair
-from vrt_lite.errors import UsageError
+from vrt_lite.conversion.convert_folder import begin, convert_folder, export_pair, plan_pair, write_shard
+from vrt_lite.errors import ModelError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = json.loads((ROOT / "tests/golden/reference_gguf.json").read_text("utf-8"))
@@ -25,14 +23,6 @@ GOLDEN = json.loads((ROOT / "tests/golden/reference_gguf.json").read_text("utf-8
 def export(source: Path, out: Path, text: str = "q8_0", projector: str = "f16") -> tuple[Path, Path]:
     first, second = export_pair(source, out, text_type=text, projector_type=projector)
     return first.path, second.path
-
-
-def tensors(path: Path) -> dict[str, np.ndarray]:
-    """Name to float32 values."""
-    return {
-        t.name: gguf.quants.dequantize(t.data, t.tensor_type).reshape(t.shape[::-1].tolist())
-        for t in gguf.GGUFReader(path).tensors
-    }
 
 
 def fields(path: Path) -> dict[str, Any]:
@@ -54,80 +44,39 @@ def test_equal_to_llama_cpps_own_converter(tmp_path: Path, variant: str, kind: s
         assert list(mine["fields"].items()) == list(golden["fields"].items())
 
 
-@pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
-def test_every_stored_type_widens_exactly(tmp_path: Path, dtype: str) -> None:
-    weights = make(tmp_path / "c", dtype=dtype)
-    text, projector = (tensors(path) for path in export(tmp_path / "c", tmp_path / "out", "f32", "f32"))
-    np.testing.assert_array_equal(text["token_embd.weight"], weights["model.embed_tokens.weight"])
-    np.testing.assert_array_equal(text["blk.1.attn_k.bias"], weights["model.layers.1.self_attn.k_proj.bias"])
-    qkv = weights["visual.blocks.3.attn.qkv.weight"]
-    for i, part in enumerate("qkv"):
-        rows = qkv[i * WIDTH : (i + 1) * WIDTH]
-        np.testing.assert_array_equal(projector[f"v.blk.3.attn_{part}.weight"], rows)
-    patch = weights["visual.patch_embed.proj.weight"]
-    np.testing.assert_array_equal(projector["v.patch_embd.weight"], patch[:, :, 0])
-    np.testing.assert_array_equal(projector["v.patch_embd.weight.1"], patch[:, :, 1])
-
-
-def test_metadata(tmp_path: Path) -> None:
+def test_the_metadata_that_llama_cpp_does_not_write(tmp_path: Path) -> None:
     make(tmp_path / "c")
     card = "---\nlicense: apache-2.0\nmodel_name: Some Judge\n---\n# text"
     (tmp_path / "c" / "README.md").write_text(card, "utf-8")
     text, projector = (fields(path) for path in export(tmp_path / "c", tmp_path / "out"))
-    assert text["general.architecture"] == "qwen2vl"
-    assert text["tokenizer.ggml.pre"] == "qwen2"
-    words, types = text["tokenizer.ggml.tokens"], text["tokenizer.ggml.token_type"]
-    assert len(words) == len(types) == ROWS
-    assert (words[FIRST_ADDED + 3], types[FIRST_ADDED + 3]) == ("<|im_end|>", gguf.TokenType.CONTROL)
-    assert types[FIRST_ADDED + 1] == gguf.TokenType.CONTROL  # looks special, published as not
-    assert (words[FIRST_ADDED + 5], types[FIRST_ADDED + 5]) == ("<tool_call>", gguf.TokenType.USER_DEFINED)
-    assert (words[-1], types[-1]) == (f"[PAD{ROWS - 1}]", gguf.TokenType.UNUSED)
-    assert text["tokenizer.ggml.eos_token_id"] == FIRST_ADDED + 3
-    assert text["vrt_lite.tokens_per_second"] == 2
-    assert text["vrt_lite.vision.min_pixels"] == 3136
-    assert text["vrt_lite.vision.max_pixels"] == 12845056
-    assert projector["clip.vision.n_wa_pattern"] == 2
+    own = {key: value for key, value in text.items() if key.startswith("vrt_lite.")}
+    pixels = {"vrt_lite.vision.min_pixels": 3136, "vrt_lite.vision.max_pixels": 12845056}
+    assert own == pixels | {"vrt_lite.tokens_per_second": 2}
     for part in (text, projector):
         assert (part["general.license"], part["general.name"]) == ("apache-2.0", "Some Judge")
 
 
-def test_both_layouts_and_any_sharding_give_the_same_tensors(tmp_path: Path) -> None:
-    make(tmp_path / "new" / "c", layout="new", shards=1)
-    make(tmp_path / "old" / "c", layout="old", shards=3)
-    make(tmp_path / "nested" / "c", nested_names=True)
-    pairs = {kind: export(tmp_path / kind / "c", tmp_path / kind) for kind in ("new", "old", "nested")}
-    for i in range(2):
-        new, old, nested = (describe(pairs[kind][i]) for kind in ("new", "old", "nested"))
-        assert new == nested
-        assert new["tensors"] == old["tensors"]
-        added = {"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"}  # by its post-processor
-        assert {k: v for k, v in old["fields"].items() if k not in added} == new["fields"]
-
-
 def test_a_tied_output_is_not_stored_even_if_the_checkpoint_does(tmp_path: Path) -> None:
     make(tmp_path / "c", tied=False)
-    assert "output.weight" in tensors(export(tmp_path / "c", tmp_path / "untied")[0])
-    config = json.loads((tmp_path / "c" / "config.json").read_text("utf-8"))
+    assert "output.weight" in describe(export(tmp_path / "c", tmp_path / "untied")[0])["tensors"]
+    config = read_json(tmp_path / "c" / "config.json")
     write_json(tmp_path / "c" / "config.json", config | {"tie_word_embeddings": True})
-    assert "output.weight" not in tensors(export(tmp_path / "c", tmp_path / "tied")[0])
+    assert "output.weight" not in describe(export(tmp_path / "c", tmp_path / "tied")[0])["tensors"]
 
 
 def test_the_rope_type_of_a_tower_changes_nothing(tmp_path: Path) -> None:
     """transformers 5.24 writes "axial" there; the engine rotates every tower in one way."""
-    pairs: list[list[bytes]] = []
-    for name in ("plain", "axial"):
-        folder = tmp_path / name / "same"
-        make(folder)
-        if name == "axial":
-            config = json.loads((folder / "config.json").read_text("utf-8"))
-            config["vision_config"]["rope_parameters"] = {"rope_type": "axial", "rope_theta": 10_000.0}
-            write_json(folder / "config.json", config)
-        pairs.append([path.read_bytes() for path in export(folder, tmp_path / f"{name} out")])
-    assert pairs[0] == pairs[1]
+    make(tmp_path / "c")
+    plain = export_pair(tmp_path / "c", tmp_path / "plain")
+    config = read_json(tmp_path / "c" / "config.json")
+    config["vision_config"]["rope_parameters"] = {"rope_type": "axial", "rope_theta": 10_000.0}
+    write_json(tmp_path / "c" / "config.json", config)
+    axial = export_pair(tmp_path / "c", tmp_path / "axial")
+    assert [file.sha256 for file in plain] == [file.sha256 for file in axial]
 
 
 def test_a_profile_goes_with_its_model(tmp_path: Path) -> None:
-    source, out = tmp_path / FOLDER, tmp_path / "out"
+    source, out = tmp_path / "c", tmp_path / "out"
     make(source)
     (source / "profile.toml").write_text('name = "mine"\n', encoding="utf-8")
     for _ in range(2):  # again over its own
@@ -141,20 +90,28 @@ def test_a_profile_goes_with_its_model(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
-    make(tmp_path / "c", shards=3)
-    first, second = (export_pair(tmp_path / "c", tmp_path / out) for out in ("one", "two"))
-    assert [file.sha256 for file in first] == [file.sha256 for file in second]
-    assert [file.path.name for file in first] == ["c-Q8_0.gguf", "mmproj-c-F16.gguf"]
-    assert [file.path.stat().st_size for file in first] == [file.size for file in first]
-    again = export_pair(tmp_path / "c", tmp_path / "one")  # over the files that are there
-    assert again == first
-    assert len(list((tmp_path / "one").iterdir())) == 2
+def test_shards_may_come_in_any_order_and_no_other_one(tmp_path: Path) -> None:
+    folder, out = tmp_path / "c", tmp_path / "out"
+    make(folder, shards=3, tied=False)
+    whole = convert_folder(folder, tmp_path / "whole", text_type="q4_k_m", projector_type="q8_0")
+    assert [file.path.name for file in whole] == ["c-Q4_K_M.gguf", "mmproj-c-Q8_0.gguf"]
+    plan = plan_pair(folder, text_type="q4_k_m", projector_type="q8_0")
+    assert plan.shards == [f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)]
+    advanced: list[int] = []
+    begin(plan, out)
+    for shard in reversed(plan.shards):
+        write_shard(plan, out, folder / shard, advanced.append)
+    assert sum(advanced) == plan.weight_bytes(plan.shards)
+    for file in whole:
+        assert (out / file.path.name).read_bytes() == file.path.read_bytes()
+    with pytest.raises(ModelError, match=r"model-00009.* is none that config\.json describes"):
+        write_shard(plan, out, (folder / plan.shards[0]).rename(folder / "model-00009-of-00003.safetensors"))
 
 
 def test_memory_holds_blocks_of_rows_and_no_tensor(tmp_path: Path) -> None:
+    make(tmp_path / "warm")
+    export(tmp_path / "warm", tmp_path / "out")
     make(tmp_path / "c", rows=1 << 14, width=1024)  # an embedding of 64 MiB in float32
-    export(tmp_path / "c", tmp_path / "warm")
     tracemalloc.start()
     export(tmp_path / "c", tmp_path / "out", "f32")
     peak = tracemalloc.get_traced_memory()[1] / 2**20
@@ -163,25 +120,18 @@ def test_memory_holds_blocks_of_rows_and_no_tensor(tmp_path: Path) -> None:
     assert peak < 48
 
 
-def test_command_line(tmp_path: Path) -> None:
+def test_command_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     make(tmp_path / "c")
-    command = [sys.executable, "-W", "error", "-m", "convert", "export"]
-    options = ["--out", str(tmp_path / "out"), "--name", "n", "--projector-type", "q8_0"]
-    extra = ["--license", "MIT", "--source-url", "https://example.org/c"]
-    done = subprocess.run(
-        [*command, str(tmp_path / "c"), *options, *extra], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stderr == ""
-    assert [line.split()[2] for line in done.stdout.splitlines()] == [
+    command = ["export", tmp_path / "c", "--out", tmp_path / "out", "--name", "n", "--projector-type", "q8_0"]
+    status, out, err = run_convert(capfd, *command, "--license", "MIT", "--source-url", "https://example.org/c")
+    assert (status, err) == (0, "")
+    assert [line.split()[2] for line in out.splitlines()] == [
         str(tmp_path / "out" / name) for name in ("n-Q8_0.gguf", "mmproj-n-Q8_0.gguf")
     ]
     found = fields(tmp_path / "out" / "n-Q8_0.gguf")
     assert (found["general.name"], found["general.license"]) == ("n", "MIT")
     assert found["general.source.url"] == "https://example.org/c"
     (tmp_path / "c" / "tokenizer.json").unlink()
-    failed = subprocess.run(
-        [*command, str(tmp_path / "c"), *options], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (failed.returncode, failed.stdout) == (4, "")
-    assert failed.stderr.count("\n") == 1
-    assert "tokenizer.json is missing" in failed.stderr
+    status, out, err = run_convert(capfd, *command)
+    assert (status, out, err.count("\n")) == (4, "", 1)
+    assert "tokenizer.json is missing" in err

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from pathlib import Path
 
+import head_cases
 import numpy as np
 import pytest
 import synthetic_checkpoint as synthetic
 import torch_archive as archive
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "golden"))
-
-import head_cases
 
 from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.conversion.weights import read_weights
@@ -44,35 +40,30 @@ def test_tensors_may_share_a_storage(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["end"].rows(0, 2), values[4:])
 
 
-GOOD = {"0": bytes(48)}
+def one(value: bytes) -> bytes:
+    """The pickle of a state dict with one entry."""
+    return archive.pickle_of([("x", value)])
+
+
+ROWS = one(archive.piece("0", (2, 3), "F32"))
 WRONG = {
-    "a call": (pickle.dumps(Hostile(), protocol=2), GOOD, "exec'?, which no table of weights needs"),
-    "a call by another way": (b"cos\nsystem\n(X\x02\x00\x00\x00lstR.", GOOD, "os.system"),
-    "a class of torch": (b"ctorch.nn\nLinear\n)R.", GOOD, "torch.nn.Linear"),
-    "an old name": (b"c__builtin__\neval\n(X\x01\x00\x00\x001tR.", GOOD, "eval"),
-    "no table": (pickle.dumps([1, 2], protocol=2), GOOD, "cannot be read"),
-    "a number for a tensor": (archive.pickle_of([("x", archive.number(7))]), GOOD, "cannot be read"),
-    "a storage that is too small": (
-        archive.pickle_of([("x", archive.piece("0", (5, 5), "F32"))]),
-        GOOD,
-        "does not hold",
-    ),
-    "no storage": (archive.pickle_of([("x", archive.piece("1", (2,), "F32"))]), GOOD, "cannot be read"),
-    "cut": (archive.pickle_of([("x", archive.piece("0", (2,), "F32"))])[:-9], GOOD, "cannot be read"),
-    "rows in another order": (
-        archive.pickle_of([("x", archive.piece("0", (2, 3), "F32"))]).replace(
-            archive.numbers((3, 1)), archive.numbers((1, 2))
-        ),
-        GOOD,
-        "the strides",
-    ),
+    "a call": (pickle.dumps(Hostile(), protocol=2), "exec'?, which no table of weights needs"),
+    "a call by another way": (b"cos\nsystem\n(X\x02\x00\x00\x00lstR.", "os.system"),
+    "a class of torch": (b"ctorch.nn\nLinear\n)R.", "torch.nn.Linear"),
+    "an old name": (b"c__builtin__\neval\n(X\x01\x00\x00\x001tR.", "eval"),
+    "no table": (pickle.dumps([1, 2], protocol=2), "cannot be read"),
+    "a number for a tensor": (one(archive.number(7)), "cannot be read"),
+    "a storage that is too small": (one(archive.piece("0", (5, 5), "F32")), "does not hold"),
+    "no storage": (one(archive.piece("1", (2,), "F32")), "cannot be read"),
+    "cut": (ROWS[:-9], "cannot be read"),
+    "rows in another order": (ROWS.replace(archive.numbers((3, 1)), archive.numbers((1, 2))), "the strides"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_no_table_of_weights_is_refused_in_one_line(tmp_path: Path, case: str) -> None:
-    pickled, storages, says = WRONG[case]
-    archive.write_archive(tmp_path / "model.pth", pickled, storages)
+    pickled, says = WRONG[case]
+    archive.write_archive(tmp_path / "model.pth", pickled, {"0": bytes(48)})
     with pytest.raises(ModelError, match=says) as caught:
         read_weights(tmp_path / "model.pth")
     assert "\n" not in str(caught.value)
@@ -89,26 +80,21 @@ def test_no_file_or_another_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    folder, out = tmp_path / "c", tmp_path / "out"
+    head_cases.make_checkpoint(folder)
+    with pytest.raises(UsageError, match="has an adapter of its own: leave out --lora"):
+        export_pair(folder, out, adapter=tmp_path)
     weights = head_cases.state()
     half = next(name for name in weights if ".lora_A." in name)
-    without = {name: values for name, values in weights.items() if name != half}
-    narrow = weights | {half: weights[half][:-1]}
-    unknown = weights | {"base_model.model.model.layers.0.mlp.more.weight": weights[half]}
-    for number, (given, says) in enumerate(
-        ((without, "is None, "), (narrow, r"is \(7, "), (unknown, "none that config.json"))
+    for given, says in (
+        ({name: values for name, values in weights.items() if name != half}, "is None, "),
+        (weights | {half: weights[half][:-1]}, r"is \(7, "),
+        (weights | {"base_model.model.model.layers.0.mlp.more.weight": weights[half]}, "none that config.json"),
     ):
-        folder = tmp_path / str(number)
-        head_cases.make_checkpoint(folder)
         archive.write_state(folder / "model.pth", given, dtype="BF16")
         with pytest.raises(ModelError, match=says):
-            export_pair(folder, tmp_path / "out")
+            export_pair(folder, out)
     (folder / "model_config.json").unlink()
     with pytest.raises(ModelError, match=r"model_config\.json is missing"):
-        export_pair(folder, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_adapter_beside_a_state_is_refused_by_name(tmp_path: Path) -> None:
-    head_cases.make_checkpoint(tmp_path / "c")
-    with pytest.raises(UsageError, match="has an adapter of its own: leave out --lora"):
-        export_pair(tmp_path / "c", tmp_path / "out", adapter=tmp_path)
+        export_pair(folder, out)
+    assert not out.exists()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from synthetic_checkpoint import make
+from synthetic_checkpoint import make, write_json
 
 from convert.source import Source, locate
 from vrt_lite.conversion.convert_folder import export_pair
@@ -23,100 +23,78 @@ from vrt_lite.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-Answer = tuple[int, bytes, dict[str, str]]
+API = "api/models/owner/judge"
+NOWHERE = "http://127.0.0.1:9"
+BATCH = """
+import sys
+from convert.__main__ import main
+for arguments in sys.argv[1:]:
+    sys.argv = ["convert", "export", *arguments.split()]
+    try:
+        main()
+    except SystemExit as ended:
+        print("status", ended.code)
+"""
+"""A program that runs several commands: the client reads the hub's address once."""
 
 
-class Hub(BaseHTTPRequestHandler):
-    """One repository, owner/judge, with one revision, v1."""
+class Hub(SimpleHTTPRequestHandler):
+    """Answers with the files of a folder, and notes their names."""
 
-    folder: ClassVar[Path]
-    served: ClassVar[set[str]]
+    asked: ClassVar[set[str]] = set()
 
-    def answer(self) -> Answer:
-        path = self.path.partition("?")[0]
-        if path == "/api/models/owner/judge/revision/v1":
-            return (
-                200,
-                json.dumps({"id": "owner/judge", "sha": COMMIT, "siblings": self.files("rfilename")}).encode(),
-                {},
-            )
-        if path.startswith("/api/models/owner/judge/revision/"):
-            return 404, b"{}", {"X-Error-Code": "RevisionNotFound"}
-        if path == f"/api/models/owner/judge/tree/{COMMIT}":
-            return 200, json.dumps(self.files("path")).encode(), {}
-        name = path.removeprefix(f"/owner/judge/resolve/{COMMIT}/")
-        if name != path:
-            data = (self.folder / name).read_bytes()
-            self.served.add(name)
-            return 200, data, {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": COMMIT}
-        return 404, b"{}", {"X-Error-Code": "RepoNotFound"}
-
-    def files(self, key: str) -> list[dict[str, object]]:
-        paths = sorted(self.folder.iterdir())
-        return [
-            {key: p.name, "type": "file", "size": p.stat().st_size, "oid": hashlib.sha1(p.read_bytes()).hexdigest()}
-            for p in paths
-        ]
-
-    def reply(self, *, body: bool) -> None:
-        status, data, headers = self.answer()
-        self.send_response(status)
-        for key, value in {"Content-Type": "application/json", "Content-Length": f"{len(data)}", **headers}.items():
-            self.send_header(key, value)
-        self.end_headers()
-        if body:
-            self.wfile.write(data)
-
-    def do_GET(self) -> None:
-        self.reply(body=True)
-
-    def do_HEAD(self) -> None:
-        self.reply(body=False)
+    def end_headers(self) -> None:
+        self.send_header("ETag", f'"{hashlib.sha1(self.path.encode()).hexdigest()}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("X-Error-Code", "RevisionNotFound" if self.path.startswith(f"/{API}") else "RepoNotFound")
+        super().end_headers()
 
     def log_message(self, *_: object) -> None:
-        pass
+        self.asked.add(self.path.rpartition("/")[2])
 
 
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[str]:
-    make(tmp_path / "published", shards=2)
-    (tmp_path / "published" / "pytorch_model.bin").write_bytes(b"not asked for")
-    Hub.folder, Hub.served = tmp_path / "published", set()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+    """A hub with one repository, owner/judge, and its one revision, v1."""
+    folder = tmp_path / "owner" / "judge" / "resolve" / COMMIT
+    make(folder, shards=2)
+    (folder / "pytorch_model.bin").write_bytes(b"not asked for")
+    files = {path.name: path.stat().st_size for path in folder.iterdir()}
+    info = {"id": "owner/judge", "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}
+    listed = [{"path": name, "type": "file", "size": size, "oid": name} for name, size in files.items()]
+    for name, value in (("revision/v1", info), (f"tree/{COMMIT}", listed)):
+        (tmp_path / API / name).parent.mkdir(parents=True)
+        write_json(tmp_path / API / name, value)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Hub, directory=tmp_path)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
 
 
-def export(tmp_path: Path, endpoint: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def export(tmp_path: Path, endpoint: str, *commands: str) -> list[str]:
+    """Run commands one after the other; what they print, each with its status."""
     environment = os.environ | {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_DISABLE_XET": "1"}
     environment.pop("HF_HUB_OFFLINE", None)
-    command = [sys.executable, "-m", "convert", "export", *arguments, "--out", str(tmp_path / "out")]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    program = [sys.executable, "-u", "-c", BATCH, *(f"{command} --out {tmp_path / 'out'}" for command in commands)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.run(program, cwd=ROOT, env=environment, check=True, **pipes).stdout.splitlines()
 
 
 def test_a_repository_is_exported_as_the_folder_of_its_name(tmp_path: Path, endpoint: str) -> None:
-    done = export(tmp_path, endpoint, "owner/judge", "--revision", "v1")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert {"config.json", "model-00002-of-00002.safetensors"} < Hub.served
-    assert "pytorch_model.bin" not in Hub.served
-    shutil.copytree(tmp_path / "published", tmp_path / "judge")
+    told = export(tmp_path, endpoint, "owner/judge --revision v1", "owner/other", "owner/judge --revision v2")
+    assert {"config.json", "model-00002-of-00002.safetensors"} < Hub.asked
+    assert "pytorch_model.bin" not in Hub.asked
+    shutil.copytree(tmp_path / "owner" / "judge" / "resolve" / COMMIT, tmp_path / "judge")
     direct = export_pair(tmp_path / "judge", tmp_path / "direct")
-    assert [line.split()[0] for line in done.stdout.splitlines()] == [file.sha256 for file in direct]
+    assert [line.split()[0] for line in told[:2]] == [file.sha256 for file in direct]
+    assert (told[2], told[4], told[6:]) == ("status 0", "status 4", ["status 4"])
+    assert told[3].startswith("convert: owner/other is no folder here, and the hub has no such repository")
+    assert "has no revision 'v2'" in told[5]
     # The cache serves a second time, from what cannot be reached any more.
-    nowhere = "http://127.0.0.1:9"
-    assert export(tmp_path, nowhere, "owner/judge", "--revision", "v1").stdout == done.stdout
-    for arguments, message in (
-        (("owner/other",), "the hub has no such repository"),
-        (("owner/judge", "--revision", "v2"), "has no revision 'v2'"),
-    ):
-        failed = export(tmp_path, endpoint, *arguments)
-        assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (4, "", 1)
-        assert failed.stderr.startswith(f"convert: {arguments[0]} is no folder here, and ")
-        assert message in failed.stderr
-    failed = export(tmp_path, nowhere, "owner/other")
-    assert (failed.returncode, failed.stderr.count("\n")) == (4, 1)
-    assert "cannot be reached" in failed.stderr
+    again = export(tmp_path, NOWHERE, "owner/judge --revision v1", "owner/other")
+    assert again[:3] == told[:3]
+    assert "cannot be reached" in again[3]
+    assert again[4:] == ["status 4"]
 
 
 def test_a_folder_is_taken_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
