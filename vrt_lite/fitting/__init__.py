@@ -99,19 +99,21 @@ def choose_plan(
     profiles = [profile]
     if choose_pixels:
         profiles += [smaller for smaller in _list_smaller(profile) if smaller.max_pixels >= profile.min_pixels]
-    choices = [
-        (chosen, estimate)
-        for chosen in profiles
-        for estimate in _list_estimates(shape, chosen, settings, memory, choose_kv_type=choose_kv_type)
-    ]
-    best, least = choices[0][1], choices[-1][1]
-    for when_idle in (False, True):
-        for chosen, estimate in choices:
-            if fits(estimate, memory, when_idle=when_idle):
-                warnings = tuple(_list_warnings(best, estimate, memory))
-                return EnginePlan(
-                    chosen, estimate, warnings, _list_fallbacks(shape, chosen, settings, estimate, memory)
-                )
+    tried: list[tuple[Profile, Estimate]] = []
+
+    def take(chosen: Profile, estimate: Estimate) -> EnginePlan:
+        warnings = tuple(_list_warnings(tried[0][1], estimate, memory))
+        return EnginePlan(chosen, estimate, warnings, _list_fallbacks(shape, chosen, settings, estimate, memory))
+
+    for chosen in profiles:
+        for estimate in _list_estimates(shape, chosen, settings, memory, choose_kv_type=choose_kv_type):
+            tried.append((chosen, estimate))
+            if fits(estimate, memory):
+                return take(chosen, estimate)
+    for chosen, estimate in tried:
+        if fits(estimate, memory, when_idle=True):
+            return take(chosen, estimate)
+    least = tried[-1][1]
     needed = [f"{format_bytes(least.cpu_bytes)} of memory"]
     available = [format_bytes(memory.total_bytes)]
     for size, gpu in zip(least.gpu_bytes, memory.gpus, strict=True):
