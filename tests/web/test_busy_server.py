@@ -1,28 +1,33 @@
-"""What one client asks for must not stop the others, nor grow what the server remembers."""
+"""What one client asks for, or a process that dies, must not stop the others, nor grow what the server remembers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import json
 import os
+import select
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import av
 import httpx
-import numpy as np
 import psutil
 import pytest
-from web.conftest import CIRCLE, EXAMPLES, STAR, Served
+from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served, wait_until, write_animation
 
 from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
+from vrt_lite.runs.store import Store
 from vrt_lite.web.job_context import JudgeChoice
-from vrt_lite.web.job_queue import MOST_WAITING, JobFiles, JobQueue
+from vrt_lite.web.job_queue import JobFiles, JobQueue
 from vrt_lite.web.request_bodies import CompareBody, PullBody
 from vrt_lite.web.served_job import ServedJob
 from vrt_lite.web.server import build_application
@@ -30,60 +35,52 @@ from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.upload_folder import UploadDraft, UploadFolder
 
 
-@pytest.fixture(scope="module")
-def large_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clip by itself in a folder, whose playable copy takes seconds."""
-    path = tmp_path_factory.mktemp("large") / "large.avi"
-    noise = np.random.default_rng(0).integers(0, 255, (720, 1280, 3), dtype=np.uint8)
-    with av.open(str(path), "w") as file:
-        stream = file.add_stream("mjpeg", rate=24)
-        stream.width, stream.height, stream.pix_fmt = 1280, 720, "yuvj420p"
-        for number in range(120):
-            frame = av.VideoFrame.from_ndarray(np.roll(noise, number, axis=1), format="rgb24")
-            file.mux(stream.encode(frame))
-        file.mux(stream.encode())
-    return path
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerState:
+    """What a server in this process holds. The test closes it."""
+    monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path))
+    return ServerState(store=None, folders=(EXAMPLES,), choice=JudgeChoice(jobs=2))
 
 
-def test_sixty_requests_for_a_copy_leave_the_server_to_others(servers: Callable[..., Served], large_clip: Path) -> None:
-    served = servers("--allow", large_clip.parent)
-    body = {"a": str(large_clip), "b": str(large_clip), "wait": False}
-    job = served.client.post("/v1/compare", json=body).json()["id"]
-    address = served.client.get(f"/view/jobs/{job}").json()["clips"][0]["address"]
-    served.client.delete(f"/v1/jobs/{job}")
-    with httpx.Client(base_url=served.url, timeout=120) as other, ThreadPoolExecutor(60) as pool:
-        copies = [pool.submit(other.get, address) for _ in range(60)]
-        time.sleep(0.3)
+def test_sixty_requests_for_a_copy_leave_the_server_to_others(served: Served) -> None:
+    write_animation(STAR, served.make_folder("copied") / "star.gif")
+    [clip] = served.list_clips(served.home / "allowed" / "copied")
+    served.client.get(f"{clip['address'].removesuffix('.mp4')}/frames/middle")  # the decoder begins
+    workers = served.workers
+    for worker in workers:
+        worker.suspend()
+    try:
+        asking = [served.connect(f"GET {clip['address']} HTTP/1.1", "Connection: close") for _ in range(60)]
         for path in ("/v1/runs", "/v1/folders", "/", "/v1/models"):
             assert served.client.get(path).status_code == 200
-        assert not wait(copies, timeout=0).done, "the others were answered while the copy was made"
-        assert {copy.result().status_code for copy in copies} == {200}
-    assert len(list((served.home / "copies").iterdir())) == 1
+        assert select.select(asking, [], [], 0)[0] == []
+    finally:
+        for worker in workers:
+            worker.resume()
+    for connection in asking:
+        with connection:
+            assert connection.recv(12) == b"HTTP/1.1 200"
 
 
-def test_a_page_of_many_pictures_leaves_the_server_to_others(servers: Callable[..., Served], tmp_path: Path) -> None:
-    folder = tmp_path / "allowed" / "pictures"
-    folder.mkdir(parents=True)
-    for number in range(20_000):
-        os.close(os.open(folder / f"{number:05d}.png", os.O_CREAT | os.O_WRONLY))
-    served = servers("--allow", tmp_path / "allowed")
-    job = served.post("/v1/compare", a=str(folder), b=str(folder), wait=False).json()["id"]
+def test_a_page_of_many_pictures_leaves_the_server_to_others(served: Served) -> None:
+    folder = served.make_folder("pictures")
+    for number in range(5_000):
+        (folder / f"{number:05d}.png").touch()
+    job = served.begin("", str(folder), str(folder))
     served.until(job, "failed")
-    with ThreadPoolExecutor(8) as pool:
-        pages = [pool.submit(httpx.get, f"{served.url}view/jobs/{job}", timeout=60) for _ in range(8)]
-        longest, answered = 0.0, 0
+    with ThreadPoolExecutor(4) as pool:
+        pages = [pool.submit(httpx.get, f"{served.url}view/jobs/{job}", timeout=60) for _ in range(4)]
+        answered = 0
         while not all(page.done() for page in pages):
-            began = time.monotonic()
-            assert served.client.get("/v1/jobs").status_code == 200
-            longest, answered = max(longest, time.monotonic() - began), answered + 1
+            assert served.client.get("/v1/runs").status_code == 200
+            answered += 1
         assert {page.result().status_code for page in pages} == {200}
-    assert answered >= 8, f"{answered} answers while the pages were made; the slowest took {longest:.2f} s"
+    assert answered >= 4, "answers while the pages were made"
 
 
-def test_the_event_loop_never_waits_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path))
-    state = ServerState(store=None, folders=(EXAMPLES,), choice=JudgeChoice())
+def test_the_event_loop_never_waits_for_the_store(state: ServerState) -> None:
     app = build_application(state, host="127.0.0.1", names=(), token="")
+    held, free = threading.Event(), threading.Event()
 
     async def ask_while_the_store_is_busy() -> None:
         transport = httpx.ASGITransport(app)
@@ -101,91 +98,54 @@ def test_the_event_loop_never_waits_for_the_store(tmp_path: Path, monkeypatch: p
             held.set()
             free.wait(20)
 
-    held, free = threading.Event(), threading.Event()
-    holder = threading.Thread(target=hold_store)
-    try:
-        holder.start()
-        assert held.wait(10)
-        with ThreadPoolExecutor(1) as pool:  # a browser's driver may have an event loop in this thread
+    with ThreadPoolExecutor(2) as pool:  # a browser's driver may have an event loop in this thread
+        try:
+            pool.submit(hold_store)
+            assert held.wait(10)
             pool.submit(lambda: asyncio.run(asyncio.wait_for(ask_while_the_store_is_busy(), 10))).result()
-    finally:
-        free.set()
-        holder.join()
-        state.close()
-
-
-def test_pausing_makes_no_room_in_the_queue(served: Served) -> None:
-    taken: list[str] = []
-    refused: Any = None
-    for number in range(MOST_WAITING + 20):
-        answer = served.post("/v1/rank", clips=[STAR, CIRCLE], prompt=f"Paused {number}.", name=f"paused {number}")
-        if answer.status_code == 429:
-            refused = answer
-            break
-        taken.append(answer.json()["id"])
-        served.client.post(f"/v1/jobs/{taken[-1]}/pause")
-    states = [served.client.get(f"/v1/jobs/{job}").json()["state"] for job in taken]
-    for job in taken:
-        served.client.delete(f"/v1/jobs/{job}")
-    assert refused, f"{len(taken)} were taken: {states.count('paused')} paused"
-    assert states.count("paused") <= MOST_WAITING + 1, "and one that was running"
-    assert "paused" in refused.json()["error"]["message"]
-    assert int(refused.headers["retry-after"]) >= 1
+        finally:
+            free.set()
+    state.close()
 
 
 def test_the_list_of_jobs_is_small_whatever_they_ask_for(served: Served) -> None:
     clip = f"{EXAMPLES}/{'./' * 1800}star.mp4"
-    for number in range(3):
-        body = {"clips": [clip] * 900 + [CIRCLE], "prompt": "x" * 5000, "name": f"large {number}"}
-        assert served.client.post("/v1/rank", json=body).status_code == 202
+    body = {"clips": [clip] * 900 + [CIRCLE], "prompt": "x" * 5000}
+    jobs = [served.post("/v1/rank", **body, name=f"large {number}").json()["id"] for number in range(3)]
     listed = served.client.get("/v1/jobs")
-    assert len(listed.content) < 20_000
-    assert listed.json()["jobs"][0]["request"] == {"prompt": "x" * 200}
-    for job in listed.json()["jobs"]:
-        served.client.delete(f"/v1/jobs/{job['id']}")
+    served.cancel(*jobs)
+    assert len(listed.content) < 60_000
+    assert [job["request"] for job in listed.json()["jobs"][:3]] == [{"prompt": "x" * 200}] * 3
 
 
 def test_pulls_that_failed_are_forgotten_at_last(tmp_path: Path) -> None:
     def fail(job: ServedJob) -> dict[str, Any]:
         raise OSError("no network")
 
-    queue = JobQueue(fail, JobFiles(tmp_path))
-    try:
+    with contextlib.closing(JobQueue(fail, JobFiles(tmp_path))) as queue:
         for _ in range(100):
             job = ServedJob(PullBody(model="any"))
             queue.run_apart(job)
-            end = time.monotonic() + 10
-            while not job.ended:
-                assert time.monotonic() < end
-                time.sleep(0.001)
+            wait_until(lambda job=job: job.ended)
         assert len(queue.jobs()) < 70
-    finally:
-        queue.close()
 
 
 def test_many_pictures_are_not_flushed_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[int] = []
-    fsync = os.fsync
-
-    def count(file: int) -> None:
-        flushed.append(file)
-        fsync(file)
-
-    monkeypatch.setattr(os, "fsync", count)
+    monkeypatch.setattr(os, "fsync", flushed.append)
     with av.open(STAR) as clip:
-        picture = tmp_path / "picture.png"
-        next(clip.decode(video=0)).to_image().save(picture)
+        next(clip.decode(video=0)).to_image().save(tmp_path / "picture.png")
     with contextlib.closing(Decoder()) as decoder:
         draft = UploadDraft(UploadFolder(tmp_path / "uploads", decoder))
         for number in range(50):
             draft.begin_file("clip", f"{number}.png")
-            draft.write(picture.read_bytes())
+            draft.write((tmp_path / "picture.png").read_bytes())
         draft.finish("8")
     assert len(flushed) <= (1 if hasattr(os, "sync") else 50)
 
 
 def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: ServerState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opening, may_open = threading.Event(), threading.Event()
 
@@ -194,9 +154,7 @@ def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(
         assert may_open.wait(20)
         raise VideoError("x", "no judge")
 
-    monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path))
     monkeypatch.setattr("vrt_lite.web.job_context.Judge", open_slowly)
-    state = ServerState(store=None, folders=(EXAMPLES,), choice=JudgeChoice(jobs=2))
     try:
         first, second = (ServedJob(CompareBody(a=STAR, b=CIRCLE)) for _ in range(2))
         state.queue.add(first, keep=False)
@@ -210,13 +168,115 @@ def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(
         state.close()
 
 
-def test_a_file_that_ends_the_decoder_ends_no_server(large_clip: Path) -> None:
-    with contextlib.closing(Decoder()) as decoder:
+def test_a_file_that_ends_the_decoder_ends_no_server() -> None:
+    with contextlib.closing(Decoder()) as decoder, ThreadPoolExecutor(1) as pool:
         decoder.check(Path(STAR))
         [process] = [child for child in psutil.Process().children() if "serve_calls" in " ".join(child.cmdline())]
-        with ThreadPoolExecutor(1) as pool:
-            copying = pool.submit(decoder.copy, [large_clip])
-            time.sleep(0.3)
-            process.kill()
-            assert isinstance(copying.exception(timeout=20), VideoError)
+        process.suspend()
+        copying = pool.submit(decoder.copy, [Path(STAR)])
+        time.sleep(0.1)
+        process.kill()
+        assert isinstance(copying.exception(timeout=20), VideoError)
         assert decoder.draw_frame(Path(STAR), 0).startswith(b"\xff\xd8")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize(("asked", "kills"), [(24, 3), pytest.param(500, 10, marks=pytest.mark.nightly)])
+def test_all_clients_are_answered_while_the_judge_is_killed(
+    servers: Callable[..., Served], asked: int, kills: int
+) -> None:
+    served = servers("--allow", EXAMPLES, "--jobs", "2")
+    answered, found = itertools.count(1), 0
+    options = {"first_frames": 2, "rounds": 1, "max_pixels": 10_000}
+
+    def count_judged() -> int:
+        with Store(served.home / "runs.sqlite") as store:
+            return sum(info.judgements for info in store.runs())
+
+    def ask(number: int) -> httpx.Response:
+        nonlocal found
+        clips = {"clips": [STAR, CIRCLE], "wait": True} if number % 3 == 2 else {"a": STAR, "b": CIRCLE}
+        # Another prompt each time, so that nothing is found in the store.
+        body = {**clips, "prompt": f"A blue star moves up {number} times.", "options": options, "both_orders": False}
+        answer = served.post("/v1/rank" if "clips" in clips else "/v1/compare", **body)
+        count = next(answered)
+        if number >= 0 and count % (asked // (kills + 1)) == 0:
+            before = count_judged()
+            for worker in served.workers:
+                worker.send_signal((signal.SIGKILL, signal.SIGABRT)[found % 2])
+                found += 1
+            assert count_judged() >= before, "a judgement was lost"
+        return answer
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(-min(asked // 2, 70), 0)))  # until as many jobs are remembered as ever are
+        before = psutil.Process(served.process.pid).memory_info().rss
+        answers = list(pool.map(ask, range(asked)))
+    grown = (psutil.Process(served.process.pid).memory_info().rss - before) / 2**20
+    failed = [answer for answer in answers if answer.status_code != 200]
+    print(f"{asked} answered, {len(failed)} of them by an error; {found} processes killed; {grown:+.1f} MB")
+    assert found >= kills
+    assert len(failed) <= 2 * found, "only what the judge was at work on when it was killed"
+    assert all(answer.json()["error"]["message"].count("\n") == 0 for answer in failed)
+    assert {answer.json()["error"]["kind"] for answer in failed} <= {"engine_died"}
+    assert grown < 20
+    served.compare(PROMPT)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process that has ended is gone there")
+def test_jobs_of_killed_servers_are_found_and_damaged_files_do_no_harm(
+    servers: Callable[..., Served], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = {"token": "t", "pid": 2**22 - 1, "born": 1.0}
+    good = {"a": STAR, "b": CIRCLE}
+
+    def kept(request: object, kind: object = "compare", owner: object = dead) -> str:
+        return json.dumps({"id": "x", "kind": kind, "request": request, "owner": owner})
+
+    damaged = [
+        "",
+        "[" * 200_000,
+        '{"a":' * 100_000,
+        kept(good)[:-5],
+        kept([1]),
+        kept("text"),
+        kept(None),
+        kept({"a": STAR}),
+        kept(good | {"prompt": 3}),
+        kept(good | {"options": {"temperature": float("nan")}}),
+        kept(good | {"options": [[]]}),
+        kept({"clips": "text"}, "rank"),
+        kept(good, "pull"),
+        kept(good, ["rank"]),
+        kept(good, owner=None),
+        kept(good, owner=dead | {"born": float("inf")}),
+        "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
+    ]
+    folder = tmp_path / "home" / "jobs"
+    folder.mkdir(parents=True)
+    for number, text in enumerate(damaged):
+        (folder / f"{number:016x}.json").write_text(text, encoding="latin-1")
+    good_ids = ["a" * 16, "b" * 16, "c" * 16]
+    for name, pid in zip(good_ids, (dead["pid"], -1, 10**30), strict=True):
+        (folder / f"{name}.json").write_text(kept(good, owner=dead | {"pid": pid}))
+    (folder / "<b>.json").write_text(kept(good))
+    (folder / f"{'d' * 16}.json").mkdir()
+    os.mkfifo(folder / f"{'e' * 16}.json")
+    first, second = servers("--allow", EXAMPLES), servers("--allow", EXAMPLES)
+    listed = first.client.get("/v1/jobs")
+    assert sorted(job["id"] for job in listed.json()["jobs"]) == good_ids
+    for path in ("/", "/rank", "/runs", f"/jobs/{good_ids[0]}"):
+        assert first.client.get(path).status_code == 200, path
+    first.client.post(f"/v1/jobs/{good_ids[0]}/resume")
+    assert first.until(good_ids[0])["state"] == "done"
+    job = good_ids[1]
+    assert second.client.get(f"/v1/jobs/{job}").status_code == 404
+    first.process.kill()  # nobody waits for it until the test ends
+    monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path / "home"))
+    with contextlib.closing(JobQueue(lambda _: {}, JobFiles(folder))) as third:
+        wait_until(lambda: third.jobs() or second.client.get(f"/v1/jobs/{job}").status_code == 200)
+        assert psutil.Process(first.process.pid).status() == psutil.STATUS_ZOMBIE
+        third.adopt_jobs()
+        here, there = (job in (told.id for told in third.jobs()), second.client.get(f"/v1/jobs/{job}").is_success)
+    assert here != there, "one has it"
+    assert here or second.find_job(job)["state"] == "paused"
