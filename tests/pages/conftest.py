@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,9 @@ class Tab:
             assert [(violation["id"], [node["html"] for node in violation["nodes"]]) for violation in found] == []
 
 
+Tabs = Callable[..., Tab]
+
+
 def until(page: Any, truth: str) -> None:
     """Wait until an expression is true. (Playwright's own way evaluates text in the page, which its policy forbids.)"""
     end = time.monotonic() + 20
@@ -125,7 +128,7 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
-def tabs(chromium: Any) -> Iterator[Any]:
+def tabs(chromium: Any) -> Iterator[Tabs]:
     """Opens tabs; `width` in pixels, `scheme` light or dark."""
     contexts: list[Any] = []
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from clips import write_clip
 from judgements import FINAL, ONE, TIED, TWO, call, sure, with_odds
-from pages.conftest import Tab
+from pages.conftest import Tabs
 from pages.example_records import judge_pair
 from reports import Report
 
@@ -90,8 +88,8 @@ def test_figures_stand_beside_the_published_ones(evaluated: Path) -> None:
     assert "VR-Thinker 7B" not in text
 
 
-def test_each_pair_has_its_labels(evaluated: Path, tabs: Callable[..., Any]) -> None:
-    tab: Tab = tabs()
+def test_each_pair_has_its_labels(evaluated: Path, tabs: Tabs) -> None:
+    tab = tabs()
     page = tab.open(evaluated / "test.html")
     rows = page.locator(".pairs tbody tr")
     page.get_by_role("combobox").select_option("as labelled")

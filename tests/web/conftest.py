@@ -102,6 +102,9 @@ class Served:
         return self.find_job(job)
 
 
+Servers = Callable[..., Served]
+
+
 def wait_until(is_so: Callable[[], Any]) -> None:
     end = time.monotonic() + 60
     while not is_so():
@@ -174,7 +177,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def servers(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+def servers(tmp_path: Path) -> Iterator[Servers]:
     """Starts servers that the test may end as it likes; they share one home."""
     with contextlib.ExitStack() as stack:
 

@@ -237,10 +237,11 @@ def test_rewards_are_a_scalar_a_clip_and_the_example_client_prints_them(
 
 def test_votes_are_the_table_that_eval_reads_and_are_compared_with_the_judge(served: Served, tmp_path: Path) -> None:
     served.rank(STAR, CIRCLE, prompt="Votes.", name="votes")
-    run = {"run": "votes"}
-    pair = served.client.get("/v1/votes/next", params=run).json()
+    run, shown = {"run": "votes"}, [b""]
+    while shown[0] != Path(CIRCLE).read_bytes():  # until the second clip of the pair is the left one
+        pair = served.client.get("/v1/votes/next", params=run).json()
+        shown = [served.client.get(pair[side]).content for side in ("left", "right")]
     assert (pair["pairs"], pair["votes"]) == (1, 0)
-    shown = [served.client.get(pair[side]).content for side in ("left", "right")]
     star = shown.index(Path(STAR).read_bytes()) + 1
     for choice, status in ((3, 400), (star, 201), (star, 409)):
         assert served.post("/v1/votes", ticket=pair["ticket"], choice=choice).status_code == status
@@ -303,7 +304,7 @@ def test_several_at_once_are_judged_as_the_library_judges_them(four: Served) -> 
 def test_a_ranking_uses_all_and_gives_way_to_another_judge_in_a_run_of_its_own(four: Served) -> None:
     ranking = four.post("/v1/rank", clips=[STAR, CIRCLE, A], prompt="All.").json()["id"]
     four.until(ranking, "running", "done")
-    answers = [four.compare("A red square.", A, B, model=model) for model in ("vrt-tiny-0", "vrt-tiny-2")]
+    answers = [four.compare("A red square moving right.", A, B, model=model) for model in ("vrt-tiny-0", "vrt-tiny-2")]
     assert answers[0].json()["model"]["name"] == "vrt-tiny-0"
     assert len({four.find_job(answer)["result"]["run"] for answer in answers}) == 2
     assert four.until(ranking)["result"]["ladders"][0]["judgements"] == 6

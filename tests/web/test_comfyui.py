@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from clips import write_clip
 from web.comfyui_pack import PACK, Pack, load_pack
-from web.conftest import CIRCLE, PROMPT, ROOT, STAR, Served
+from web.conftest import CIRCLE, PROMPT, ROOT, STAR, Served, Servers
 
 from vrt_lite import compare
 from vrt_lite.show import list_verdict
@@ -118,7 +118,7 @@ def test_an_interrupt_cancels_the_servers_job(pack: Pack, served: Served, tmp_pa
 
 
 def test_the_token_is_sent_and_a_server_that_dies_meanwhile_is_one_line(
-    pack: Pack, servers: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+    pack: Pack, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VRT_LITE_TOKEN", "a-long-enough-token-of-our-own")
     served = servers("--host", "0.0.0.0")
@@ -206,9 +206,7 @@ def test_the_registrys_fields_are_there() -> None:
 @pytest.mark.parametrize(
     ("when", "ends"), [("", "execution_success"), ("interrupt", "execution_interrupted"), ("kill", "execution_error")]
 )
-def test_comfyui_itself_runs_the_example_workflow(
-    servers: Callable[..., Served], tmp_path: Path, when: str, ends: str
-) -> None:
+def test_comfyui_itself_runs_the_example_workflow(servers: Servers, tmp_path: Path, when: str, ends: str) -> None:
     """On eight clips; at the first progress it is interrupted, or the server is killed."""
     served = servers()
     (tmp_path / "renders").mkdir()

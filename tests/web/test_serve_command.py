@@ -11,14 +11,14 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
 import pytest
 import uvicorn
-from web.conftest import EXAMPLES, PROMPT, STAR, Served
+from web.conftest import EXAMPLES, PROMPT, STAR, Servers
 
 from vrt_lite.advice import install_extra
 from vrt_lite.cli import run
@@ -58,7 +58,7 @@ def test_what_cannot_be_served_is_one_line(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there an interrupt goes to the whole console")
-def test_an_interrupt_ends_it_in_order_and_keeps_what_is_left_to_do(servers: Callable[..., Served]) -> None:
+def test_an_interrupt_ends_it_in_order_and_keeps_what_is_left_to_do(servers: Servers) -> None:
     served = servers("--allow", EXAMPLES)
     job = served.post("/v1/rank", clips=[str(EXAMPLES)], prompt=PROMPT).json()["id"]
     served.until(job, "running")
