@@ -18,7 +18,7 @@ from clips import write_clip
 from hypothesis import given
 from hypothesis import strategies as st
 from judgements import call, judgement, sure
-from pages.example_records import FINAL, PROMPT, clip_pair, judge_pair, judged
+from pages.example_records import FINAL, PROMPT, clip_pair, judge_pair
 from reports import Reader, Report
 from terminals import Terminal
 
@@ -38,7 +38,7 @@ Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 
 
-def page_of(judgement: dict[str, Any], folder: Path, **more: Any) -> Report:
+def page_of(judgement: Judgement, folder: Path, **more: Any) -> Report:
     write_report(judgement, folder / "report.html", **more)
     return Report(folder / "report.html")
 
@@ -49,9 +49,9 @@ def clips(tmp_path: Path) -> list[Path]:
 
 
 def test_a_report_has_the_record_a_table_and_a_policy_of_what_may_run(tmp_path: Path, clips: list[Path]) -> None:
-    judgement = judged(clips, prompt="A blue star moves up.")
+    judgement = judge_pair(clips, prompt="A blue star moves up.")
     page = page_of(judgement, tmp_path)
-    assert page.record["judgement"] == Judgement.from_json(judgement).to_json()
+    assert page.record["judgement"] == judgement.to_json()
     assert page.table[0] == ["Dimension", "Better", "Video 1", "Tie", "Video 2"]
     assert page.table[1][:2] == ["Overall", "Video 2"]
     assert "Video 2 is better" in page.html.partition("<caption>")[2].partition("</caption>")[0]
@@ -61,7 +61,7 @@ def test_a_report_has_the_record_a_table_and_a_policy_of_what_may_run(tmp_path: 
         text = page.html.partition(f"<{tag}>")[2].partition("</")[0]
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"&#x27;sha256-{digest}&#x27;" in page.policy
-    page = page_of(judged([clips[0], clips[0]]), tmp_path)
+    page = page_of(judge_pair([clips[0], clips[0]]), tmp_path)
     assert (page.record["words"]["headline"], page.table[1]) == ("A tie", ["Overall", "Tie", "–", "–", "–"])
     modules = "".join(path.read_text(encoding="utf-8") for path in Path(page_file.__file__).parent.glob("*.js"))
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", modules)
@@ -82,7 +82,7 @@ def test_no_text_becomes_markup_and_no_data_end_their_element(text: str, data: A
 
 def test_each_frame_is_in_it_once_and_both_orders_share_them(tmp_path: Path, clips: list[Path]) -> None:
     replies = (call(9, 57), FINAL, call(9, 57), FINAL)
-    page = page_of(judged(clips, *replies, settings=Settings(both_orders=True)), tmp_path)
+    page = page_of(judge_pair(clips, *replies, settings=Settings(both_orders=True)), tmp_path)
     assert len(page.pictures) == 10
     rounds = [of for order in page.record["judgement"]["orders"] for of in order["rounds"]]
     assert sum(len(of["frames"]) for of in rounds) == 20
@@ -99,13 +99,13 @@ def test_two_rounds_of_noise_stay_under_three_megabytes(tmp_path: Path) -> None:
         for name, pictures in zip(("a.mp4", "b.mp4"), noise, strict=True)
     ]
     settings = Settings(max_pixels=640 * 360)
-    page = page_of(judged(files, call(9, 10, 25, 40, 57, 58, 73, 88), sure(), settings=settings), tmp_path)
+    page = page_of(judge_pair(files, call(9, 10, 25, 40, 57, 58, 73, 88), sure(), settings=settings), tmp_path)
     assert len(page.pictures) == 16
     assert len(page.html.encode()) < 3_000_000
 
 
 def test_a_clip_that_is_gone_or_another_is_said_to_be(tmp_path: Path, clips: list[Path]) -> None:
-    judgement = judged(clips)
+    judgement = judge_pair(clips)
     clips[0].unlink()
     page = page_of(judgement, tmp_path, embed=lambda _: None)
     gone, there = page.media.values()
@@ -126,7 +126,7 @@ def test_clips_are_found_beside_the_judgement_and_where_a_run_knows_them(
     judgement = judge_pair([Path("a.mp4"), Path("b.mp4")])
     (tmp_path / "moved").mkdir()
     moved = [clip.rename(tmp_path / "moved" / clip.name) for clip in clips]
-    page = page_of(judgement.to_json(), tmp_path, beside=tmp_path / "moved")
+    page = page_of(judgement, tmp_path, beside=tmp_path / "moved")
     assert [place["address"] for place in page.media.values()] == ["./moved/a.mp4", "./moved/b.mp4"]
     assert len(page.pictures) > 8
     told = [
@@ -236,7 +236,7 @@ def test_compare_rank_and_eval_write_reports_and_report_takes_the_last_run(
     assert len(Report(Path("of-it.html")).copies) == 2
 
 
-def test_what_cannot_be_is_refused_in_a_line_before_anything_is_judged(
+def test_what_cannot_be_is_refused_in_a_line_before_anything_is_judge_pair(
     tmp_path: Path, clips: list[Path], capfd: Capture, monkeypatch: Patch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What one client asks for, or a process that dies, must not stop the others, nor grow what the server remembers."""
+"""What one client asks for, how slowly it asks, or a process that dies, stops no others; and how the command ends."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ import itertools
 import json
 import os
 import select
+import shlex
 import signal
+import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import av
 import httpx
 import psutil
 import pytest
+import uvicorn
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served, Servers, wait_until, write_animation
 
+from vrt_lite.advice import install_extra
+from vrt_lite.cli import run
 from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
 from vrt_lite.runs.store import Store
@@ -29,7 +35,7 @@ from vrt_lite.web.job_context import JudgeChoice
 from vrt_lite.web.job_queue import JobFiles, JobQueue
 from vrt_lite.web.request_bodies import CompareBody, PullBody
 from vrt_lite.web.served_job import ServedJob
-from vrt_lite.web.server import build_application
+from vrt_lite.web.server import TimedProtocol, build_application
 from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.upload_folder import UploadDraft, UploadFolder
 
@@ -46,19 +52,18 @@ def test_sixty_requests_for_a_copy_leave_the_server_to_others(served: Served) ->
     [clip] = served.list_clips(served.home / "allowed" / "copied")
     served.client.get(f"{clip['address'].removesuffix('.mp4')}/frames/middle")  # the decoder begins
     workers = served.workers
-    for worker in workers:
-        worker.suspend()
-    try:
-        asking = [served.connect(f"GET {clip['address']} HTTP/1.1", "Connection: close") for _ in range(60)]
-        for path in ("/v1/runs", "/v1/folders", "/", "/v1/models"):
+    with contextlib.ExitStack() as stack:
+        for worker in workers:
+            worker.suspend()
+            stack.callback(worker.resume)
+        begin = (f"GET {clip['address']} HTTP/1.1", "Connection: close")
+        asking = [stack.enter_context(served.connect(*begin)) for _ in range(60)]
+        for path in ("/v1/runs", "/v1/folders", "/", "/v1/jobs"):
             assert served.client.get(path).status_code == 200
         assert select.select(asking, [], [], 0)[0] == []
-    finally:
         for worker in workers:
             worker.resume()
-    for connection in asking:
-        with connection:
-            assert connection.recv(12) == b"HTTP/1.1 200"
+        assert {connection.recv(12) for connection in asking} == {b"HTTP/1.1 200"}
 
 
 def test_a_page_of_many_pictures_leaves_the_server_to_others(served: Served) -> None:
@@ -79,31 +84,23 @@ def test_a_page_of_many_pictures_leaves_the_server_to_others(served: Served) -> 
 
 def test_the_event_loop_never_waits_for_the_store(state: ServerState) -> None:
     app = build_application(state, host="127.0.0.1", names=(), token="")
-    held, free = threading.Event(), threading.Event()
+    checked = threading.Event()
 
-    async def ask_while_the_store_is_busy() -> None:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+    async def ask() -> set[int]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
             paths = ("/v1/run/export", "/v1/votes", "/v1/votes/agreement", "/v1/votes/next", "/view/run")
             asked = [asyncio.create_task(client.get(f"{path}?run=none")) for path in paths]
             await asyncio.sleep(0.3)
             assert (await client.get("/v1/jobs")).status_code == 200
             assert not any(task.done() for task in asked)
-            free.set()
-            assert {(await task).status_code for task in asked} == {400}
+            checked.set()
+            return {(await task).status_code for task in asked}
 
-    def hold_store() -> None:
+    with ThreadPoolExecutor(1) as pool:  # a browser's driver may have an event loop in this thread
         with state.store._database.write(lasting=False):
-            held.set()
-            free.wait(20)
-
-    with ThreadPoolExecutor(2) as pool:  # a browser's driver may have an event loop in this thread
-        try:
-            pool.submit(hold_store)
-            assert held.wait(10)
-            pool.submit(lambda: asyncio.run(asyncio.wait_for(ask_while_the_store_is_busy(), 10))).result()
-        finally:
-            free.set()
+            answers = pool.submit(lambda: asyncio.run(asyncio.wait_for(ask(), 20)))
+            checked.wait(20)
+        assert answers.result() == {400}
     state.close()
 
 
@@ -280,3 +277,113 @@ def test_jobs_of_killed_servers_are_found_and_damaged_files_do_no_harm(
         here, there = (job in (told.id for told in third.jobs()), second.client.get(f"/v1/jobs/{job}").is_success)
     assert here != there, "one has it"
     assert here or second.find_job(job)["state"] == "paused"
+
+
+HEAD = b"GET /slow HTTP/1.1\r\nHost: here\r\n"
+
+
+@pytest.mark.parametrize("package", ["starlette", "uvicorn", "python_multipart"])
+def test_without_the_extra_it_says_what_to_install(
+    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("vrt_lite.web", package))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    assert run(["serve"]) == 2
+    said = capsys.readouterr().err
+    assert said == f"vrt-lite: vrt-lite serve needs {package}: {install_extra('web')}\n"
+    # It works wherever vrt-lite came from: it names packages.
+    assert shlex.split(install_extra("web"))[:4] == [sys.executable, "-m", "pip", "install"]
+    assert package.replace("_", "-") in said
+
+
+def test_what_cannot_be_served_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for arguments, expected, words in (
+            (("--port", str(taken.getsockname()[1])), 2, "cannot be served"),
+            (("--host", "no.such.host.invalid"), 2, "cannot be served"),
+            (("--allow", str(tmp_path / "none")), 2, "is no folder"),
+            (("--host-name", "https://judge.example.org"), 2, "is no name"),
+            (("--model", "none"), 4, "none"),
+            (("--store", STAR, "--port", "0"), 2, "no store"),
+        ):
+            status, said = run(["serve", *arguments]), capsys.readouterr().err
+            assert (status, said.count("\n")) == (expected, 1), said
+            assert words in said
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there an interrupt goes to the whole console")
+def test_an_interrupt_ends_it_in_order_and_keeps_what_is_left_to_do(servers: Servers) -> None:
+    served = servers("--allow", EXAMPLES)
+    job = served.post("/v1/rank", clips=[str(EXAMPLES)], prompt=PROMPT).json()["id"]
+    served.until(job, "running")
+    os.kill(served.process.pid, signal.SIGINT)
+    assert served.process.wait(20) == 130
+    assert [path.stem for path in (served.home / "jobs").iterdir()] == [job]
+
+
+class QuickProtocol(TimedProtocol):
+    HEAD_SECONDS: ClassVar[float] = 0.4
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """The port of uvicorn with this protocol. It answers a GET with a part every 0.1 s, and all else at once."""
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(5 if scope["method"] == "GET" else 0):
+            await asyncio.sleep(0.1)
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    server = uvicorn.Server(uvicorn.Config(serve, http=QuickProtocol, log_level="critical", lifespan="off"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield listening.getsockname()[1]
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (b"", b""),
+        (HEAD, b"X"),
+        (b"POST /refused HTTP/1.1\r\nHost: here\r\nContent-Length: 1000000\r\n\r\n", b"x"),
+    ],
+)
+def test_a_connection_without_a_whole_request_is_ended(port: int, first: bytes, then: bytes) -> None:
+    """However often a client sends a byte more."""
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.settimeout(0.1)
+        with contextlib.suppress(OSError):
+            connection.sendall(first)
+            while time.monotonic() - began < 10:
+                try:
+                    if not connection.recv(1000):
+                        break
+                except TimeoutError:
+                    connection.sendall(then)
+    assert time.monotonic() - began < 5
+
+
+def test_a_long_answer_is_not_cut_and_the_next_request_has_its_time(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        for _ in range(2):
+            connection.sendall(HEAD + b"\r\n")
+            answer = b""
+            while b"\r\n0\r\n\r\n" not in answer:
+                part = connection.recv(1000)
+                assert part, answer
+                answer += part
+            assert answer.count(b"\r\nx\r\n") == 5
+
+
+def test_a_server_keeps_an_idle_connection_longer_than_its_clients_do() -> None:
+    """Otherwise a client may send a request at the moment at which the server closes the connection."""
+    kept = httpx.Limits().keepalive_expiry
+    assert kept
+    assert kept < round(TimedProtocol.HEAD_SECONDS)
