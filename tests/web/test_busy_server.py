@@ -203,7 +203,7 @@ def test_all_clients_are_answered_while_the_judge_is_killed(servers: Servers, as
         return answer
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(ask, range(-min(asked // 2, 70), 0)))  # until as many jobs are remembered as ever are
+        list(pool.map(ask, range(-min(asked // 4, 70), 0)))  # until as many jobs are remembered as ever are
         before = psutil.Process(served.process.pid).memory_info().rss
         answers = list(pool.map(ask, range(asked)))
     grown = (psutil.Process(served.process.pid).memory_info().rss - before) / 2**20

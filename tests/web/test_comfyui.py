@@ -118,7 +118,7 @@ def test_an_interrupt_cancels_the_servers_job(pack: Pack, served: Served, tmp_pa
 
 
 def test_the_token_is_sent_and_a_server_that_dies_meanwhile_is_one_line(
-    pack: Pack, servers: Servers, monkeypatch: pytest.MonkeyPatch
+    pack: Pack, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VRT_LITE_TOKEN", "a-long-enough-token-of-our-own")
     served = servers("--host", "0.0.0.0")
@@ -128,10 +128,11 @@ def test_the_token_is_sent_and_a_server_that_dies_meanwhile_is_one_line(
     with monkeypatch.context() as without, pytest.raises(RuntimeError, match=r"^vrt-lite: .*token"):
         without.delenv("VRT_LITE_TOKEN")
         pack.run("VrtLiteCompare", **inputs)
-    videos = [inputs["video_1"], inputs["video_2"], inputs["video_1"]]
+    videos = [pack.file(path) for path in write_clips(tmp_path, 5)]
 
     def kill(value: int, total: int) -> None:
-        served.process.kill()
+        if value:
+            served.process.kill()
 
     pack.progress.PROGRESS_BAR_HOOK = kill
     with pytest.raises(RuntimeError, match=r"^vrt-lite: no server answers at .*vrt-lite serve.* is kept\.$") as said:
