@@ -231,7 +231,7 @@ def test_a_judge_is_pulled_with_progress_stopped_and_used(
         server = servers("--allow", EXAMPLES)
         page, check = visit("/judges", of=server, width=390)
         page.locator("[data-pull=vr-thinker-7b]").click()
-        until(page, "document.querySelector('progress').value > 0.1 && document.querySelector('progress').value < 1")
+        until(page, "document.querySelector('progress')?.value > 0.1 && document.querySelector('progress').value < 1")
         check()
         page.get_by_role("button", name="Stop").click()
         page.get_by_text("Cancelled", exact=True).wait_for()
