@@ -7,7 +7,6 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
-from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -30,50 +29,28 @@ class Reader(HTMLParser):
 
 
 class Report:
-    """The report in a file."""
+    """The report in a file: the record, or the overview of a run, the pairs, and where each clip is, by its sha256."""
 
     def __init__(self, path: Path) -> None:
         self.html = path.read_text(encoding="utf-8")
         self.data = dict(re.findall(r'<script type="(?:application/json|text/plain)" id="(\w+)">([^<]*)<', self.html))
+        self.record: Any = json.loads(self.data["record"])
+        packed = {name: self._unpack(name) for name in self.data if re.fullmatch(r"index|media|b\d+", name)}
+        blocks = [packed[f"b{number}"] for number in range(len(packed.keys() - {"index", "media"}))]
+        self.pairs: list[Any] = [pair for block in blocks for pair in block] or [self.record]
+        self.index: list[list[Any]] = packed.get("index", [])
+        self.media: dict[str, Any] = packed.get("media") or self.record.get("media", {})
+        self.pictures = [text for text in self.data.values() if text.startswith("data:image/jpeg;base64,")]
+        self.copies = [text for text in self.data.values() if text.startswith("data:video/mp4;base64,")]
 
-    @cached_property
-    def record(self) -> Any:
-        """The judgement with its words, or the overview of a run."""
-        return json.loads(self.data["record"])
+    def _unpack(self, name: str) -> Any:
+        return json.loads(zlib.decompress(base64.b64decode(self.data[name])))
 
     @property
     def policy(self) -> str:
         found = re.search(r'Content-Security-Policy" content="([^"]+)"', self.html)
         assert found
         return found[1]
-
-    def unpack(self, name: str) -> Any:
-        """The larger data of that name."""
-        return json.loads(zlib.decompress(base64.b64decode(self.data[name])))
-
-    @cached_property
-    def index(self) -> list[list[Any]]:
-        """The list of pairs."""
-        return self.unpack("index")
-
-    @cached_property
-    def pairs(self) -> list[Any]:
-        """The pairs of a run, or the one of a comparison."""
-        blocks = sum(bool(re.fullmatch(r"b\d+", name)) for name in self.data)
-        return [pair for n in range(blocks) for pair in self.unpack(f"b{n}")] or [self.record]
-
-    @cached_property
-    def media(self) -> dict[str, Any]:
-        """Where each clip is, by its sha256."""
-        return self.unpack("media") if "media" in self.data else self.record["media"]
-
-    @property
-    def pictures(self) -> list[str]:
-        return [text for text in self.data.values() if text.startswith("data:image/jpeg;base64,")]
-
-    @property
-    def copies(self) -> list[str]:
-        return [text for text in self.data.values() if text.startswith("data:video/mp4;base64,")]
 
     @property
     def words(self) -> str:
@@ -84,10 +61,10 @@ class Report:
     def table(self) -> list[list[str]]:
         """The rows of the table for browsers without scripts, its headings first."""
         inner = self.html.partition("<noscript>")[2].partition("</noscript>")[0]
-        rows: list[list[str]] = []
         reader = Reader()
         reader.feed(inner)
         assert {tag for tag, _ in reader.elements} <= {"table", "caption", "tr", "th", "td"}
+        rows: list[list[str]] = []
         for row in re.findall(r"<tr>(.*?)</tr>", inner, re.DOTALL):
             cells = Reader()
             cells.feed(row)
@@ -97,13 +74,10 @@ class Report:
 
 def list_lines(data: Any) -> Iterator[str]:
     """Yield the texts in plain data; those of a row are one line, with | between them."""
-    if isinstance(data, dict):
-        for value in data.values():
-            yield from list_lines(value)
-    elif isinstance(data, list):
-        if data and all(isinstance(value, str) for value in data):
-            yield "|".join(data)
-        for value in data:
-            yield from list_lines(value)
-    elif isinstance(data, str):
+    if isinstance(data, str):
         yield data
+        return
+    if isinstance(data, list) and data and all(isinstance(value, str) for value in data):
+        yield "|".join(data)
+    for value in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        yield from list_lines(value)

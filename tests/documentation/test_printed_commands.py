@@ -16,16 +16,16 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import av
 import click
 import psutil
 import pytest
 import sharded_checkpoint
 from pull_commands import isolate_client
+from web.conftest import ROOT, write_animation, write_pictures
 
 from bench.__main__ import cli as bench
 from bench.loopback_hub import serve_folder
@@ -34,7 +34,6 @@ from train.__main__ import train
 from vrt_lite.cli import cli, run
 from vrt_lite.errors import ModelError
 
-ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "bench/README.md", "integrations/comfyui/README.md"]
 PAGES += sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"(?:^<!-- (?P<mark>[^>]*) -->\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
@@ -64,11 +63,6 @@ class Block:
 def blocks_of(page: str) -> list[Block]:
     text = (ROOT / page).read_text("utf-8")
     return [Block(found["kind"], found["mark"] or "", found["text"]) for found in BLOCK.finditer(text)]
-
-
-def commands_not_run() -> Iterator[str]:
-    blocks = (block for page in PAGES for block in blocks_of(page) if block.kind == "sh")
-    return (command for block in blocks if block.mark.startswith("not run: ") for command in block.commands)
 
 
 def parse(command: str) -> None:
@@ -112,42 +106,23 @@ def understood() -> Iterator[None]:
             raise
 
 
-@pytest.fixture(scope="module")
-def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout's examples, and files by the names that the pages use."""
-    folder = tmp_path_factory.mktemp("furnished") / "here"
-    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    a, b = (folder / "examples" / name for name in ("a.mp4", "b.mp4"))
-    for copy in ("a.mp4", "take.mp4", "renders/one.mp4", "takes/first/one.mp4"):
-        (folder / copy).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(a, folder / copy)
-    for copy in ("b.mp4", "renders/two.mp4", "takes/second/two.mp4"):
-        (folder / copy).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(b, folder / copy)
-    for name in ("prompt.txt", "fox.txt"):
-        (folder / name).write_text("A fox runs through snow.\n", "utf-8")
-    (folder / "clips.csv").write_text("clip,prompt,group\na.mp4,A fox.,one\nb.mp4,A fox.,one\n", "utf-8")
-    (folder / "pairs.csv").write_text("a,b,prompt,overall\na.mp4,b.mp4,A fox.,A\n", "utf-8")
-    write_pictures(b, folder / "frames", folder / "a.gif")
-    shutil.copytree(ROOT / "vrt_lite" / "bundled" / "vrt-tiny-0", folder / "my-judge")
-    sharded_checkpoint.make(folder / "my-checkpoint", shards=2)
-    return folder
-
-
-def write_pictures(clip: Path, folder: Path, animation: Path) -> None:
-    with av.open(str(clip)) as file:
-        pictures = [frame.to_image() for frame in file.decode(video=0)]
-    folder.mkdir()
-    for number, picture in enumerate(pictures, 1):
-        picture.save(folder / f"{number:04d}.png")
-    pictures[0].save(animation, save_all=True, append_images=pictures[1:], duration=125)
-
-
 @dataclass
 class Reader:
-    """Someone who follows a page in `folder`, which is the current one. What ends by itself runs in this process."""
+    """Someone who follows the pages in `folder`, which is the current one. What ends by itself runs in this process."""
 
     folder: Path
+    hub: str
+    followed: set[str] = field(default_factory=set)
+
+    def read(self, block: Block) -> None:
+        if block.mark.startswith("file: "):
+            (self.folder / block.mark.removeprefix("file: ")).write_text(block.text, "utf-8")
+        elif block.kind == "sh" and not block.mark.startswith("not run: "):
+            with self.serving() if block.mark == "server" else contextlib.nullcontext():
+                for command in block.commands:
+                    if command not in self.followed:  # on another page
+                        self.follow(command)
+                        self.followed.add(command)
 
     def follow(self, command: str) -> None:
         program, *words = shlex.split(command)
@@ -155,37 +130,27 @@ class Reader:
             parse(command)
         elif program == "cp":
             shutil.copy(self.folder / words[0], self.folder / words[1])
-        elif program == "curl" or "api_client.py" in command:
-            with self.serving():
-                self.done(command, self.start(program, words))
         elif "serve" in words or "--watch" in words:
             self.interrupt(command, self.start(program, words), "serves at" if "serve" in words else "1 of ")
         elif program == "vrt-lite":
             assert run(words) == 0, command
         else:
-            self.done(command, self.start(program, words))
+            with ended(self.start(program, words)) as process:
+                told, _ = process.communicate(timeout=MOST_SECONDS)
+            assert process.returncode == 0, f"{command}: {told}"
 
     def start(self, program: str, words: Sequence[str]) -> subprocess.Popen[str]:
         begin = {"vrt-lite": [sys.executable, "-m", "vrt_lite"], "python": [sys.executable]}.get(program, [program])
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         # Not the terminal's: Ctrl-C here is for the tests.
-        own: dict[str, Any] = (
-            {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-            if sys.platform == "win32"
-            else {"start_new_session": True}
-        )
-        return subprocess.Popen([*begin, *words], **pipes, **own)
-
-    def done(self, command: str, process: subprocess.Popen[str]) -> None:
-        with ended(process):
-            told, _ = process.communicate(timeout=MOST_SECONDS)
-        assert process.returncode == 0, f"{command}: {told}"
+        own: dict[str, Any] = {"start_new_session": True}
+        if sys.platform == "win32":
+            own = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+        return subprocess.Popen([*begin, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **own)
 
     def interrupt(self, command: str, process: subprocess.Popen[str], sign: str) -> None:
         """Press Ctrl-C once it is seen to work."""
         with ended(process):
-            assert process.stdout
-            seen = "".join(iter_until(process.stdout, sign))
+            seen = read_until(process, sign)
             process.send_signal(signal.CTRL_BREAK_EVENT if sys.platform == "win32" else signal.SIGINT)
             told, _ = process.communicate(timeout=MOST_SECONDS)
         assert process.returncode in (0, 130), f"{command}: {seen}{told}"
@@ -193,20 +158,17 @@ class Reader:
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
         """Have the server that the reader has started by now."""
-        process = self.start("vrt-lite", ["serve"])
-        with ended(process):
-            assert process.stdout
-            first = process.stdout.readline()
-            assert SERVER in first, first
+        with ended(self.start("vrt-lite", ["serve"])) as process:
+            assert SERVER in read_until(process, SERVER)
             yield
 
 
 @contextlib.contextmanager
-def ended(process: subprocess.Popen[str]) -> Iterator[None]:
+def ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
     """Leave no process behind: end it, and what it has begun, if it still runs."""
     with process:
         try:
-            yield
+            yield process
         finally:
             if process.poll() is None:
                 for child in psutil.Process(process.pid).children(recursive=True):
@@ -214,47 +176,71 @@ def ended(process: subprocess.Popen[str]) -> Iterator[None]:
                 process.kill()
 
 
-def iter_until(stream: IO[str], sign: str) -> Iterator[str]:
-    """The lines of a program up to the first that holds the sign."""
-    for line in stream:
-        yield line
-        if sign in line:
-            return
+def read_until(process: subprocess.Popen[str], sign: str) -> str:
+    """Read the lines of a program up to the first that holds the sign."""
+    seen = ""
+    assert process.stdout
+    while sign not in seen and (line := process.stdout.readline()):
+        seen += line
+    return seen
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """A reader who has a checkout's examples, files by the names that the pages use, and a hub on loopback."""
+    folder = tmp_path_factory.mktemp("furnished") / "here"
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    a, b = (folder / "examples" / name for name in ("a.mp4", "b.mp4"))
+    for clip, copies in (
+        (a, "a.mp4 take.mp4 renders/one.mp4 takes/first/one.mp4"),
+        (b, "b.mp4 renders/two.mp4 takes/second/two.mp4"),
+    ):
+        for copy in copies.split():
+            (folder / copy).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(clip, folder / copy)
+    for name in ("prompt.txt", "fox.txt"):
+        (folder / name).write_text("A fox runs through snow.\n", "utf-8")
+    (folder / "clips.csv").write_text("clip,prompt,group\na.mp4,A fox.,one\nb.mp4,A fox.,one\n", "utf-8")
+    (folder / "pairs.csv").write_text("a,b,prompt,overall\na.mp4,b.mp4,A fox.,A\n", "utf-8")
+    write_pictures(str(b), folder / "frames")
+    write_animation(str(b), folder / "a.gif")
+    shutil.copytree(ROOT / "vrt_lite" / "bundled" / "vrt-tiny-0", folder / "my-judge")
+    sharded_checkpoint.make(folder / "my-checkpoint", shards=2)
+    with serve_folder(folder / "my-checkpoint", HUB_NAME) as hub:
+        yield Reader(folder, hub)
 
 
 @pytest.fixture
-def reader(furnished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
-    """A reader of one page, whose hub is a folder on loopback."""
-    folder = shutil.copytree(furnished, tmp_path / "here")
-    monkeypatch.chdir(folder)
-    isolate_client(tmp_path / "hf", monkeypatch)
-    with serve_folder(furnished / "my-checkpoint", HUB_NAME) as hub:
-        for name, value in {"HF_ENDPOINT": hub, "BROWSER": "true", "PYTHONPATH": str(ROOT)}.items():
-            monkeypatch.setenv(name, value)
-        yield Reader(folder)
+def reader(furnished: Reader, monkeypatch: pytest.MonkeyPatch) -> Reader:
+    monkeypatch.chdir(furnished.folder)
+    isolate_client(furnished.folder.parent / "hf", monkeypatch)
+    home = str(furnished.folder.parent / "home")
+    own = {"HF_ENDPOINT": furnished.hub, "BROWSER": "true", "PYTHONPATH": str(ROOT), "VRT_LITE_HOME": home}
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    return furnished
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_prints_works(page: str, reader: Reader) -> None:
     for block in blocks_of(page):
-        if block.mark.startswith("file: "):
-            (reader.folder / block.mark.removeprefix("file: ")).write_text(block.text, "utf-8")
-        elif block.kind == "sh" and not block.mark.startswith("not run: "):
-            for command in block.commands:
-                reader.follow(command)
+        reader.read(block)
 
 
 def test_what_is_not_run_is_understood() -> None:
-    for command in commands_not_run():
-        parse(command)
-
-
-def test_commands_in_sentences_and_helps_are_understood() -> None:
+    """Nor what stands in the middle of a sentence, or in a help."""
+    blocks = [block for page in PAGES for block in blocks_of(page) if block.kind == "sh"]
     named = {command for page in PAGES for command in INLINE.findall((ROOT / page).read_text("utf-8"))}
     with click.Context(cli) as ctx:
         helps = [verb.help or "" for name in cli.list_commands(ctx) if (verb := cli.get_command(ctx, name))]
     examples = [part for text in helps for part in re.findall(r"\x08\n(.*?)(?:\n\s*\n|\Z)", text, re.DOTALL)]
-    named |= {line.strip() for part in examples for line in part.splitlines() if line.strip().startswith("vrt-lite ")}
+    lines = [line.strip() for part in examples for line in part.splitlines()]
+    named |= {line for line in lines if line.startswith("vrt-lite ")}
     assert len(named) > 40
-    for command in named:
+    not_run = [command for block in blocks if block.mark.startswith("not run: ") for command in block.commands]
+    for command in (*not_run, *named):
         parse(re.sub(r"\b(N|P)\b", "1", command))
+    # The one request in a help is one that a page prints, but for its prompt.
+    [request] = [line for line in lines if line.startswith("curl ")]
+    printed = [shlex.split(command)[:-1] for block in blocks if block.mark == "server" for command in block.commands]
+    assert shlex.split(request)[:-1] in printed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from clips import write_clip
 from judgements import FINAL, call, sure
@@ -40,13 +39,6 @@ def judge_pair(
     with Judge(settings=settings, backend=backend, measures=False) as judge:
         judge.mode.profile = replace(judge.mode.profile, temperatures={})
         return judge.compare(*clips, prompt=prompt)
-
-
-def judged(
-    clips: list[Path], *replies: str | Reply, prompt: str = PROMPT, settings: Settings | None = None
-) -> dict[str, Any]:
-    """The JSON of `judge_pair`."""
-    return judge_pair(clips, *replies, prompt=prompt, settings=settings).to_json()
 
 
 def hostile_reply() -> str:

@@ -1,20 +1,61 @@
-"""The pack of nodes for ComfyUI, loaded as ComfyUI's loader does, beside a stand-in of ComfyUI's own modules."""
+"""The pack of nodes for ComfyUI, loaded as ComfyUI's loader does, beside a stand-in of ComfyUI's own modules.
+
+These have the few names that the pack imports, as ComfyUI 0.3.64 has them. test_comfyui.py also runs ComfyUI itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
+import functools
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 PACK = Path(__file__).parents[2] / "integrations" / "comfyui"
-INTERFACE = Path(__file__).parent / "comfyui_interface"
-STOOD_IN = ("comfy", "comfy_api", "torch")
+
+
+class Interrupts(ModuleType):
+    """The button sets a flag, which the next look at it clears and raises."""
+
+    class InterruptProcessingException(Exception):  # noqa: N818 - ComfyUI's name
+        pass
+
+    wanted = False
+
+    def interrupt_current_processing(self, value: bool = True) -> None:
+        self.wanted = value
+
+    def throw_exception_if_processing_interrupted(self) -> None:
+        wanted, self.wanted = self.wanted, False
+        if wanted:
+            raise self.InterruptProcessingException
+
+
+class Progress(ModuleType):
+    """A bar tells a hook that the page sets."""
+
+    PROGRESS_BAR_HOOK: Callable[[int, int], None] | None = None
+
+    def ProgressBar(self, total: int) -> Any:  # noqa: N802 - ComfyUI's name
+        return SimpleNamespace(update_absolute=functools.partial(self.tell, total))
+
+    def tell(self, first: int, value: int, total: int | None = None) -> None:
+        if self.PROGRESS_BAR_HOOK:
+            self.PROGRESS_BAR_HOOK(min(value, total or first), total or first)
+
+
+@dataclass
+class VideoFromFile:
+    """A VIDEO that is a file."""
+
+    file: str
+
+    def get_stream_source(self) -> str:
+        return self.file
 
 
 @dataclass
@@ -23,13 +64,11 @@ class Pack:
 
     nodes: dict[str, type]
     parts: dict[str, ModuleType]
-    interrupts: ModuleType
-    progress: ModuleType
-    videos: ModuleType
+    interrupts: Interrupts
+    progress: Progress
 
     def file(self, path: str | Path) -> Any:
-        """A VIDEO of a file."""
-        return self.videos.VideoFromFile(str(path))
+        return VideoFromFile(str(path))
 
     def run(self, name: str, **inputs: Any) -> tuple[Any, ...]:
         """Run a node as ComfyUI does: what it requires, by name, each in a list if it asks for lists."""
@@ -45,10 +84,14 @@ class Pack:
 @contextlib.contextmanager
 def load_pack() -> Iterator[Pack]:
     """Load the folder under its path with another spelling of dots."""
-    before = {name: module for name, module in sys.modules.items() if name.split(".")[0] in STOOD_IN}
-    for name in before:
-        del sys.modules[name]
-    sys.path.insert(0, str(INTERFACE))
+    interrupts, progress = Interrupts("comfy.model_management"), Progress("comfy.utils")
+    torch, latest = ModuleType("torch"), ModuleType("comfy_api.latest")
+    torch.from_numpy = lambda array: array  # an IMAGE is a tensor; here the array that it would be made from
+    latest.InputImpl = SimpleNamespace(VideoFromFile=VideoFromFile)
+    stand_ins = {module.__name__: module for module in (interrupts, progress, torch, latest)}
+    stand_ins |= {name: ModuleType(name) for name in ("comfy", "comfy_api")}
+    before = {name: sys.modules.pop(name) for name in stand_ins if name in sys.modules}
+    sys.modules.update(stand_ins)
     name = str(PACK).replace(".", "_x_")
     try:
         spec = importlib.util.spec_from_file_location(name, PACK / "__init__.py")
@@ -58,13 +101,9 @@ def load_pack() -> Iterator[Pack]:
         sys.modules[name] = module
         spec.loader.exec_module(module)
         parts = {part: sys.modules[f"{name}.{part}"] for part in ("nodes", "server", "clips")}
-        found = (
-            importlib.import_module(part) for part in ("comfy.model_management", "comfy.utils", "comfy_api.latest")
-        )
-        yield Pack(module.NODE_CLASS_MAPPINGS, parts, *found)
+        yield Pack(module.NODE_CLASS_MAPPINGS, parts, interrupts, progress)
         assert module.NODE_CLASS_MAPPINGS.keys() == module.NODE_DISPLAY_NAME_MAPPINGS.keys()
     finally:
-        sys.path.remove(str(INTERFACE))
-        for loaded in [m for m in sys.modules if m.startswith(name) or m.split(".")[0] in STOOD_IN]:
+        for loaded in [m for m in sys.modules if m.startswith(name) or m in stand_ins]:
             del sys.modules[loaded]
         sys.modules.update(before)

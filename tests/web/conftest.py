@@ -17,13 +17,14 @@ from unittest.mock import patch
 
 import av
 import httpx
+import psutil
 import pytest
 
 from vrt_lite.cli import run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-STAR, CIRCLE = str(EXAMPLES / "star.mp4"), str(EXAMPLES / "circle.mp4")
+STAR, CIRCLE, A, B = (str(EXAMPLES / f"{name}.mp4") for name in ("star", "circle", "a", "b"))
 PROMPT = "A blue star moves up."
 
 
@@ -39,6 +40,53 @@ class Served:
     def post(self, path: str, /, **body: Any) -> httpx.Response:
         return self.client.post(path, json=body)
 
+    @property
+    def uploads(self) -> list[Path]:
+        """What it keeps of what was sent."""
+        return sorted((self.home / "uploads").iterdir())
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        """The processes in which it decodes and judges."""
+        children = psutil.Process(self.process.pid).children()
+        return [child for child in children if "vrt_lite.worker" in " ".join(child.cmdline())]
+
+    def list_clips(self, folder: Path) -> list[dict[str, str]]:
+        return self.client.get("/v1/folders", params={"path": str(folder)}).json()["clips"]
+
+    def make_folder(self, name: str) -> Path:
+        """Make a folder of which the server of a session allows the clips."""
+        folder = self.home / "allowed" / name
+        folder.mkdir(parents=True)
+        return folder
+
+    def compare(self, prompt: str, a: str = STAR, b: str = CIRCLE, **more: Any) -> httpx.Response:
+        """Compare two clips, and wait for the judgement."""
+        answer = self.post("/v1/compare", a=a, b=b, prompt=prompt, **more)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    def begin(self, prompt: str, a: str = STAR, b: str = CIRCLE, **more: Any) -> str:
+        """Begin to compare two clips; return the job."""
+        return self.post("/v1/compare", a=a, b=b, prompt=prompt, wait=False, **more).json()["id"]
+
+    def rank(self, *clips: str, **more: Any) -> httpx.Response:
+        """Rank clips in one order, and wait for the ladder."""
+        answer = self.post("/v1/rank", clips=clips, both_orders=False, wait=True, **more)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    def find_job(self, job: str | httpx.Response) -> Any:
+        """Find a job by its name, or by an answer."""
+        name = job if isinstance(job, str) else job.headers["x-job"]
+        return self.client.get(f"/v1/jobs/{name}").json()
+
+    def cancel(self, *jobs: str) -> list[str]:
+        """Cancel jobs; return the state that each is in at last."""
+        for job in jobs:
+            self.client.delete(f"/v1/jobs/{job}")
+        return [self.until(job)["state"] for job in jobs]
+
     def connect(self, *lines: str, host: str = "") -> socket.socket:
         """Open a connection, and send the head of a request: its first line and its headers, if there are any."""
         address = self.client.base_url
@@ -48,18 +96,20 @@ class Served:
             connection.sendall("\r\n".join([lines[0], own, *lines[1:], "", ""]).encode())
         return connection
 
-    def place_clip(self) -> tuple[str, str]:
-        """Compare two clips; return the job, and the address at which a page plays the first."""
-        job = self.post("/v1/compare", a=STAR, b=CIRCLE, wait=False).json()["id"]
-        return job, self.client.get(f"/view/jobs/{job}").json()["clips"][0]["address"]
-
     def until(self, job: str, *states: str) -> dict[str, Any]:
-        """Wait until a job is in one of these states."""
-        end = time.monotonic() + 60
-        while (told := self.client.get(f"/v1/jobs/{job}").json())["state"] not in states:
-            assert time.monotonic() < end, told
-            time.sleep(0.05)
-        return told
+        """Wait until a job is in one of these states, by default until it has ended."""
+        wait_until(lambda: self.find_job(job)["state"] in (states or ("done", "failed", "cancelled")))
+        return self.find_job(job)
+
+
+Servers = Callable[..., Served]
+
+
+def wait_until(is_so: Callable[[], Any]) -> None:
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def start(home: Path, *arguments: str | Path) -> Served:
@@ -116,16 +166,18 @@ def write_animation(clip: str, path: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One server for all tests of a module that leave it as it was, but for what it has judged."""
-    found = start(tmp_path_factory.mktemp("served"), "--allow", EXAMPLES)
+    """One server for all tests that leave it as it was, but for what it has judged."""
+    home = tmp_path_factory.mktemp("served")
+    (home / "allowed").mkdir()
+    found = start(home, "--allow", EXAMPLES, "--allow", home / "allowed")
     yield found
     end(found)
 
 
 @pytest.fixture
-def servers(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+def servers(tmp_path: Path) -> Iterator[Servers]:
     """Starts servers that the test may end as it likes; they share one home."""
     with contextlib.ExitStack() as stack:
 

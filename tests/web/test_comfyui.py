@@ -1,12 +1,19 @@
-"""The pack for ComfyUI against a real `vrt-lite serve`: loaded as ComfyUI loads a folder, run as it runs a node."""
+"""The pack for ComfyUI against a real `vrt-lite serve`: beside a stand-in of ComfyUI's modules, and in ComfyUI itself.
+
+ComfyUI's own loader, check of a workflow and executor need torch and packages of its own. They run in an environment
+that has them: VRT_LITE_COMFYUI=~/ComfyUI python -m pytest tests/web/test_comfyui.py
+"""
 
 from __future__ import annotations
 
 import inspect
 import io
 import json
+import os
+import subprocess
+import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +23,13 @@ import numpy as np
 import pytest
 from clips import write_clip
 from web.comfyui_pack import PACK, Pack, load_pack
-from web.conftest import CIRCLE, PROMPT, STAR, Served
+from web.conftest import CIRCLE, PROMPT, ROOT, STAR, Served, Servers
 
 from vrt_lite import compare
 from vrt_lite.show import list_verdict
 
 NOBODY = "http://127.0.0.1:9"
+COMFYUI = os.environ.get("VRT_LITE_COMFYUI", "")
 
 
 @pytest.fixture
@@ -30,14 +38,8 @@ def pack() -> Iterator[Pack]:
         yield loaded
 
 
-def read_images(path: str | io.BytesIO) -> Any:
-    """A clip as a batch of images: (frames, height, width, 3), 0 to 1."""
-    with av.open(path) as file:
-        return np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]).astype(np.float32) / 255
-
-
-def write_five(folder: Path) -> list[Path]:
-    return [write_clip(folder / f"{n}.mp4", frames=8 + n, size=(56, 56)) for n in range(5)]
+def write_clips(folder: Path, count: int) -> list[Path]:
+    return [write_clip(folder / f"{n}.mp4", frames=8 + n, size=(56, 56)) for n in range(count)]
 
 
 def test_the_nodes_are_as_comfyui_asks_for_them(pack: Pack) -> None:
@@ -51,11 +53,10 @@ def test_the_nodes_are_as_comfyui_asks_for_them(pack: Pack) -> None:
 
 
 def test_the_better_video_comes_out(pack: Pack, served: Served) -> None:
-    circle, star = pack.file(CIRCLE), pack.file(STAR)
-    inputs = {"video_1": circle, "video_2": star, "prompt": PROMPT, "both_orders": False, "server": served.url}
+    videos = {"video_1": pack.file(CIRCLE), "video_2": pack.file(STAR)}
+    inputs = {**videos, "prompt": PROMPT, "both_orders": False, "server": served.url}
     better, verdict, warnings, frames, first, tie, second, winner = pack.run("VrtLiteCompare", **inputs)
-    assert better is star
-    assert winner == 2
+    assert (better, winner) == (videos["video_2"], 2)
     expected = [line for line in list_verdict(compare(CIRCLE, STAR, prompt=PROMPT)) if "seconds: " not in line]
     told = [line for line in verdict.splitlines() if "seconds: " not in line]
     assert told == [line for line in expected if not line.startswith("warning: ")]
@@ -66,30 +67,44 @@ def test_the_better_video_comes_out(pack: Pack, served: Served) -> None:
     assert 0 <= frames.min() < frames.max() <= 1
 
 
+def test_batches_of_images_are_sent_without_loss(pack: Pack, served: Served) -> None:
+    def read_images(path: str | io.BytesIO) -> Any:
+        with av.open(path) as file:
+            frames = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
+        return np.stack(frames).astype(np.float32) / 255
+
+    images = read_images(STAR)
+    written, name = pack.parts["clips"].read_clip(images, 6.0)
+    assert name == "images.mkv"
+    assert np.array_equal(read_images(io.BytesIO(written)), images)
+    inputs = {"video_1": images, "video_2": pack.file(CIRCLE), "both_orders": False, "server": served.url}
+    better, *_, winner = pack.run("VrtLiteCompare", **inputs, prompt=PROMPT)
+    assert winner == 1
+    assert better is images
+
+
 def test_five_videos_become_the_best_two(pack: Pack, served: Served, tmp_path: Path) -> None:
-    paths = write_five(tmp_path)
-    videos = [pack.file(path) for path in paths]
+    videos = [pack.file(path) for path in write_clips(tmp_path, 5)]
+    inputs = {"videos": videos, "prompt": PROMPT, "both_orders": False, "server": served.url}
     told: list[tuple[int, int]] = []
     pack.progress.PROGRESS_BAR_HOOK = lambda value, total: told.append((value, total))
-    ranked, best, strengths, board, _ = pack.run(
-        "VrtLiteRank", videos=videos, prompt=PROMPT, both_orders=False, server=served.url
-    )
+    ranked, best, strengths, board, _ = pack.run("VrtLiteRank", **inputs)
     assert sorted(ranked, key=videos.index) == videos
     assert best is ranked[0]
     assert strengths == sorted(strengths, reverse=True)
     assert board.startswith(f"1. video {videos.index(best) + 1}  {strengths[0]:+.2f}\n")
     assert told[-1] == (10, 10), "10 pairs of five"
-    in_order, scores, _ = pack.run("VrtLiteScore", videos=videos, prompt=PROMPT, both_orders=False, server=served.url)
+    in_order, scores, _ = pack.run("VrtLiteScore", **inputs)
     assert [in_order[videos.index(video)] for video in ranked] == strengths
     assert scores.startswith(f"video 1  {in_order[0]:+.2f}\n")
-    kept, of_kept = pack.run("VrtLiteKeepBest", ranked=ranked, strengths=strengths, best=2)
-    assert (kept, of_kept) == (ranked[:2], strengths[:2])
+    kept = pack.run("VrtLiteKeepBest", ranked=ranked, strengths=strengths, best=2)
+    assert kept == (ranked[:2], strengths[:2])
     none, _ = pack.run("VrtLiteKeepBest", ranked=ranked, strengths=strengths, best=2, least=strengths[0] + 1)
     assert none == []
 
 
 def test_an_interrupt_cancels_the_servers_job(pack: Pack, served: Served, tmp_path: Path) -> None:
-    videos = [pack.file(path) for path in write_five(tmp_path)]
+    videos = [pack.file(path) for path in write_clips(tmp_path, 5)]
 
     def press(value: int, total: int) -> None:
         if 0 < value < total:
@@ -99,12 +114,21 @@ def test_an_interrupt_cancels_the_servers_job(pack: Pack, served: Served, tmp_pa
     with pytest.raises(pack.interrupts.InterruptProcessingException):
         pack.run("VrtLiteRank", videos=videos, prompt="A red square.", both_orders=False, server=served.url)
     newest = served.client.get("/v1/jobs").json()["jobs"][0]
-    assert served.until(newest["id"], "done", "cancelled")["state"] == "cancelled"
+    assert served.until(newest["id"])["state"] == "cancelled"
 
 
-def test_a_server_that_dies_meanwhile_is_one_line(pack: Pack, servers: Callable[..., Served], tmp_path: Path) -> None:
-    served = servers()
-    videos = [pack.file(path) for path in write_five(tmp_path)]
+def test_the_token_is_sent_and_a_server_that_dies_meanwhile_is_one_line(
+    pack: Pack, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VRT_LITE_TOKEN", "a-long-enough-token-of-our-own")
+    served = servers("--host", "0.0.0.0")
+    inputs = {"video_1": pack.file(STAR), "video_2": pack.file(CIRCLE), "both_orders": False, "prompt": PROMPT}
+    inputs["server"] = str(httpx.URL(served.url).copy_with(host="127.0.0.1", query=None))
+    assert pack.run("VrtLiteCompare", **inputs)[-1] == 1
+    with monkeypatch.context() as without, pytest.raises(RuntimeError, match=r"^vrt-lite: .*token"):
+        without.delenv("VRT_LITE_TOKEN")
+        pack.run("VrtLiteCompare", **inputs)
+    videos = [pack.file(path) for path in write_clips(tmp_path, 5)]
 
     def kill(value: int, total: int) -> None:
         if value:
@@ -112,7 +136,7 @@ def test_a_server_that_dies_meanwhile_is_one_line(pack: Pack, servers: Callable[
 
     pack.progress.PROGRESS_BAR_HOOK = kill
     with pytest.raises(RuntimeError, match=r"^vrt-lite: no server answers at .*vrt-lite serve.* is kept\.$") as said:
-        pack.run("VrtLiteRank", videos=videos, prompt=PROMPT, both_orders=False, server=served.url)
+        pack.run("VrtLiteRank", videos=videos, prompt="Dies.", both_orders=False, server=inputs["server"])
     assert "\n" not in str(said.value)
 
 
@@ -129,18 +153,6 @@ def test_what_is_wrong_is_one_line(pack: Pack, served: Served) -> None:
         assert "\n" not in str(said.value)
 
 
-def test_batches_of_images_are_sent_without_loss(pack: Pack, served: Served) -> None:
-    images = read_images(STAR)
-    written, name = pack.parts["clips"].read_clip(images, 6.0)
-    assert name == "images.mkv"
-    assert np.array_equal(read_images(io.BytesIO(written)), images)
-    better, *_, winner = pack.run(
-        "VrtLiteCompare", video_1=images, video_2=pack.file(CIRCLE), prompt=PROMPT, both_orders=False, server=served.url
-    )
-    assert winner == 1
-    assert better is images
-
-
 def test_the_menu_has_the_servers_judges(pack: Pack, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack.parts["server"], "DEFAULT_ADDRESS", served.url)
     menu, _ = pack.nodes["VrtLiteRank"].INPUT_TYPES()["required"]["judge"]
@@ -155,12 +167,10 @@ def test_the_menu_has_the_servers_judges(pack: Pack, served: Served, monkeypatch
 def test_a_folder_is_read_anew_when_it_changes(pack: Pack, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="has no video"):
         pack.run("VrtLiteFolder", folder=str(tmp_path))
-    (tmp_path / "notes.txt").write_text("no clip")
-    for name in ("b.mp4", "a.MP4"):
-        write_clip(tmp_path / name, frames=8, size=(56, 56))
+    for name in ("notes.txt", "b.mp4", "a.MP4"):
+        (tmp_path / name).touch()
     videos, names = pack.run("VrtLiteFolder", folder=str(tmp_path))
-    assert names == ["a.MP4", "b.mp4"]
-    assert [Path(video.file).name for video in videos] == names
+    assert names == [Path(video.file).name for video in videos] == ["a.MP4", "b.mp4"]
     before = pack.nodes["VrtLiteFolder"].IS_CHANGED(str(tmp_path))
     assert pack.nodes["VrtLiteFolder"].IS_CHANGED(str(tmp_path)) == before
     (tmp_path / "b.mp4").unlink()
@@ -187,18 +197,43 @@ def test_the_example_workflow_names_what_is_there(pack: Pack) -> None:
 
 def test_the_registrys_fields_are_there() -> None:
     told = tomllib.loads((PACK / "pyproject.toml").read_text("utf-8"))
-    own = tomllib.loads((PACK.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+    own = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert {key: told["project"][key] for key in ("name", "version")} == {key: own[key] for key in ("name", "version")}
     assert told["project"].keys() >= {"description", "license", "dependencies", "urls"}
     assert told["tool"]["comfy"].keys() >= {"PublisherId", "DisplayName", "Icon", "requires-comfyui"}
 
 
-def test_the_token_is_sent(pack: Pack, servers: Callable[..., Served], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VRT_LITE_TOKEN", "a-long-enough-token-of-our-own")
-    served = servers("--host", "0.0.0.0")
-    address = httpx.URL(served.url).copy_with(host="127.0.0.1", query=None)
-    inputs = {"video_1": pack.file(STAR), "video_2": pack.file(CIRCLE), "both_orders": False, "server": str(address)}
-    assert pack.run("VrtLiteCompare", **inputs, prompt=PROMPT)[-1] == 1
-    monkeypatch.delenv("VRT_LITE_TOKEN")
-    with pytest.raises(RuntimeError, match=r"^vrt-lite: .*token"):
-        pack.run("VrtLiteCompare", **inputs, prompt=PROMPT)
+@pytest.mark.skipif(not COMFYUI, reason="VRT_LITE_COMFYUI names no checkout of ComfyUI")
+@pytest.mark.parametrize(
+    ("when", "ends"), [("", "execution_success"), ("interrupt", "execution_interrupted"), ("kill", "execution_error")]
+)
+def test_comfyui_itself_runs_the_example_workflow(servers: Servers, tmp_path: Path, when: str, ends: str) -> None:
+    """On eight clips; at the first progress it is interrupted, or the server is killed."""
+    served = servers()
+    (tmp_path / "renders").mkdir()
+    write_clips(tmp_path / "renders", 8)
+    workflow = json.loads((PACK / "best_two_api.json").read_text("utf-8"))
+    workflow["1"]["inputs"]["folder"] = str(tmp_path / "renders")
+    workflow["2"]["inputs"] |= {"server": served.url, "both_orders": False}
+    (tmp_path / "workflow.json").write_text(json.dumps(workflow), "utf-8")
+    worker = Path(__file__).with_name("comfyui_worker.py")
+    command = [sys.executable, str(worker), str(PACK), str(tmp_path), when, str(served.process.pid)]
+    surroundings = {"cwd": COMFYUI, "env": os.environ | {"VRT_LITE_SERVER": served.url}, "timeout": 300}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **surroundings)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["loaded"] == ["VrtLiteCompare", "VrtLiteFolder", "VrtLiteKeepBest", "VrtLiteRank", "VrtLiteScore"]
+    assert told["valid"], told
+    assert told["display"] == "vrt-lite"
+    assert {"vrt-tiny-0", "vrt-tiny-2"} <= set(told["menu"])
+    assert told["messages"][-1] == ends, told
+    if when == "interrupt":
+        newest = served.client.get("/v1/jobs").json()["jobs"][0]
+        assert served.until(newest["id"])["state"] == "cancelled"
+    elif when == "kill":
+        assert told["error"].startswith("vrt-lite: no server answers at ")
+        assert "\n" not in told["error"].strip()
+    else:
+        assert len(told["saved"]) == 2
+        assert told["shown"].startswith("1. video ")
+        assert [28, 28] in told["progress"]

@@ -1,1 +1,0 @@
-"""As comfy/__init__.py says."""
