@@ -336,6 +336,7 @@ def port() -> Iterator[int]:
             await asyncio.sleep(0.1)
             await send({"type": "http.response.body", "body": b"x", "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+        await asyncio.sleep(0.05)  # the client may have sent its next request by then
 
     server = uvicorn.Server(uvicorn.Config(serve, http=QuickProtocol, log_level="critical", lifespan="off"))
     with socket.create_server(("127.0.0.1", 0)) as listening:

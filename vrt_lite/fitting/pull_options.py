@@ -6,9 +6,10 @@ The shape follows from config.json: the recipe's copy of it, which needs no netw
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -103,8 +104,7 @@ def list_pull_options(reference: str, quant: str = "", *, projector_type: str | 
         if is_checkpoint(listed):
             return _read_checkpoint(source, listed, quant, projector_type)
         found, config = _select(listed, quant), _config_of(listed)
-        shape_as = cache(partial(_shape, config))
-        options = tuple(_describe(shape_as, files) for files in found)
+        options = tuple(_describe(partial(_shape, config), files) for files in found)
     except ModelError as error:
         raise ModelError(f"{listed.repository} cannot be estimated: {error}") from error
     options = tuple(sorted(options, key=lambda option: option.disk.stays, reverse=True))
@@ -170,7 +170,13 @@ def _describe(shape_as: Callable[[str, str], ModelShape], files: SelectedFiles) 
 
 
 def _shape(config: Mapping[str, Any], text_type: str, projector_type: str) -> ModelShape:
-    return shape_of(*describe_pair(config, text_type=text_type, projector_type=projector_type))
+    return _describe_shape(json.dumps(config), text_type, projector_type)
+
+
+@lru_cache(maxsize=256)
+def _describe_shape(config: str, text_type: str, projector_type: str) -> ModelShape:
+    """The shape from a config.json. A server that lists its models asks for some fifty, again and again."""
+    return shape_of(*describe_pair(json.loads(config), text_type=text_type, projector_type=projector_type))
 
 
 def _config_of(listed: Listing) -> Mapping[str, Any]:

@@ -64,7 +64,7 @@ class TimedProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - as asyncio does
         """Begin to wait for the first request."""
-        self._transport = transport
+        self._transport, self._running = transport, 0
         self._http.connection_made(transport)
         self._await_request()
 
@@ -74,12 +74,18 @@ class TimedProtocol(asyncio.Protocol):
         self._http.connection_lost(exc)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request whose head has arrived, and begin to wait for the next."""
+        """Serve a request whose head has arrived, and begin to wait for the next.
+
+        That may be there already: a client reads the end of an answer before the application returns.
+        """
         self._deadline.cancel()
+        self._running += 1
         try:
             await self._app(scope, receive, send)
         finally:
-            self._await_request()
+            self._running -= 1
+            if not self._running:
+                self._await_request()
 
     def _await_request(self) -> None:
         if not self._transport.is_closing():
