@@ -49,32 +49,23 @@ def test_files_of_earlier_versions_are_read_as_they_were_written() -> None:
     assert plain["verdict"]["dimensions"]["TA"], "what was given stays as it is"
 
 
-def deep_list() -> Any:
-    deep: Any = []
+def test_what_is_no_judgement_is_refused_in_one_line() -> None:
+    plain, deep = BOTH.to_json(), list[Any]()
     for _ in range(100_000):
         deep = [deep]
-    return deep
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        *(None, [], 1, {}, deep_list),
-        {"prompt": 1},
-        {"orders": BOTH.to_json()["orders"] * 2},
-        {"timings": {**BOTH.to_json()["timings"], "load": math.nan}},
-        {"timings": {**BOTH.to_json()["timings"], "load": math.inf}},
-        {"counters": {**BOTH.to_json()["counters"], "tokens_reused": 10**400}},
-        {"verdict": {**BOTH.to_json()["verdict"], "overall": {"winner": 0, "undecided": False, "leans": 2}}},
-        {"schema_version": 5, "not_judged": ["TA"], "orders": None},
-    ],
-    ids=str,
-)
-def test_what_is_no_judgement_is_refused_in_one_line(bad: Any) -> None:
-    given = deep_list() if bad is deep_list else {**BOTH.to_json(), **bad} if isinstance(bad, dict) and bad else bad
-    with pytest.raises(UsageError, match="no judgement of vrt-lite") as caught:
-        Judgement.from_json(given)
-    assert "\n" not in str(caught.value)
+    for bad in (
+        *(None, [], 1, {}, deep),
+        {**plain, "prompt": 1},
+        {**plain, "orders": plain["orders"] * 2},
+        {**plain, "timings": {**plain["timings"], "load": math.nan}},
+        {**plain, "timings": {**plain["timings"], "load": math.inf}},
+        {**plain, "counters": {**plain["counters"], "tokens_reused": 10**400}},
+        {**plain, "verdict": {**plain["verdict"], "overall": {"winner": 0, "undecided": False, "leans": 2}}},
+        {**plain, "schema_version": 5, "not_judged": ["TA"], "orders": None},
+    ):
+        with pytest.raises(UsageError, match="no judgement of vrt-lite") as caught:
+            Judgement.from_json(bad)
+        assert "\n" not in str(caught.value)
 
 
 def test_exchanging_the_clips_mirrors_everything() -> None:
