@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from clips import write_clip
 from reports import Report
 from rich.console import Console
 from web.comfyui_pack import load_pack
-from web.conftest import EXAMPLES, end, say, start
+from web.conftest import end, say, start
 
 from vrt_lite import compare
 from vrt_lite.records.judgement import Judgement
@@ -26,7 +27,6 @@ from vrt_lite.settings import Settings
 from vrt_lite.show.panel import VerdictPanel
 
 PROMPT = "A fox runs through snow."
-A, B = str(EXAMPLES / "a.mp4"), str(EXAMPLES / "b.mp4")
 VALUE = re.compile(r"(?:\bTA\b|\balignment)[^\w–-]{0,6}(?:\bTA\b[^\w–-]{0,6})?(?:\d|tie|video|undecided|leans)", re.I)
 """A value of alignment in a text, as any of these places would write one."""
 QUOTED: Final = ("text", "snapshot", "thought")
@@ -39,16 +39,17 @@ class Walk:
     """A server that has judged both clips in each of its ways, and a folder for what is written."""
 
     def __init__(self, folder: Path) -> None:
-        self.served, self.folder = start(folder / "served", "--allow", EXAMPLES), folder
-        self.answer = self.post("/v1/compare", a=A, b=B, both_orders=True)
-        self.post("/v1/rank", clips=[A, B], name="foxes", wait=True)
+        self.served, self.folder = start(folder / "served", "--allow", folder), folder
+        self.clips = [str(write_clip(folder / f"{n}.mp4", frames=n, size=(126, 70))) for n in (16, 24)]
+        self.answer = self.post("/v1/compare", a=self.clips[0], b=self.clips[1], both_orders=True)
+        self.post("/v1/rank", clips=self.clips, name="foxes", wait=True)
         jobs = {job["kind"]: job for job in self.get("/v1/jobs")["jobs"]}
         self.comparison, self.ranking = (f"/v1/jobs/{jobs[kind]['id']}" for kind in ("compare", "rank"))
         self.compared, self.ranked = (self.get(job)["result"]["run"] for job in (self.comparison, self.ranking))
 
     @cached_property
     def judgement(self) -> Judgement:
-        return compare(A, B, prompt=PROMPT, settings=Settings(both_orders=True))
+        return compare(*self.clips, prompt=PROMPT, settings=Settings(both_orders=True))
 
     def post(self, path: str, **body: Any) -> Any:
         answer = self.served.post(path, prompt=PROMPT, **body)
@@ -71,7 +72,7 @@ class Walk:
         return say(self.served, *arguments)
 
     def compare(self, *options: str) -> str:
-        return self.say("compare", A, B, "--prompt", PROMPT, *options)
+        return self.say("compare", *self.clips, "--prompt", PROMPT, *options)
 
     def export(self, run: str, form: str) -> str:
         return self.say("export", run, "-o", "-", "--format", form)
@@ -92,11 +93,11 @@ class Walk:
         """What the server's page of a run gets."""
         return [self.get("/view/run", run=run), self.get("/view/pair", run=run, pair="1")]
 
-    def node(self, name: str, **clips: Any) -> str:
+    def node(self, name: str) -> str:
         """What a ComfyUI node tells in words."""
         with load_pack() as pack:
-            inputs = {key: [pack.file(path) for path in paths] for key, paths in clips.items()}
-            given = {key: paths if key == "videos" else paths[0] for key, paths in inputs.items()}
+            clips = [pack.file(clip) for clip in self.clips]
+            given = {"videos": clips} if name == "VrtLiteRank" else {"video_1": clips[0], "video_2": clips[1]}
             told = pack.run(name, **given, prompt=PROMPT, server=self.served.url)
         return "\n".join(text for text in told if isinstance(text, str))
 
@@ -115,7 +116,7 @@ JSON_OF: dict[str, Callable[[Walk], Any]] = {
     "a record that is read": lambda w: Judgement.from_json(w.judgement.to_json()).to_json(),
     "compare --json": lambda w: json.loads(w.compare("--json", "--quiet")),
     "/v1/compare": lambda w: w.answer,
-    "/v1/rewards": lambda w: w.post("/v1/rewards", clips=[A, B]),
+    "/v1/rewards": lambda w: w.post("/v1/rewards", clips=w.clips),
     "/v1/jobs": lambda w: w.get("/v1/jobs"),
     "a job that compares": lambda w: w.get(w.comparison),
     "a job that ranks": lambda w: w.get(w.ranking),
@@ -134,10 +135,10 @@ TEXT_OF: dict[str, Callable[[Walk], str]] = {
     "plain lines, verbose": lambda w: w.compare("--orders", "both", "--verbose"),
     "the panel": lambda w: w.panel(88),
     "the narrow panel": lambda w: w.panel(40),
-    "rank": lambda w: w.say("rank", A, B, "--prompt", PROMPT),
+    "rank": lambda w: w.say("rank", *w.clips, "--prompt", PROMPT),
     "show of a ranking": lambda w: w.say("show", w.ranked),
-    "the node": lambda w: w.node("VrtLiteCompare", video_1=[A], video_2=[B]),
-    "the node that ranks": lambda w: w.node("VrtLiteRank", videos=[A, B]),
+    "the node": lambda w: w.node("VrtLiteCompare"),
+    "the node that ranks": lambda w: w.node("VrtLiteRank"),
     "the words of a job": lambda w: "\n".join(w.get(w.comparison)["result"]["lines"]),
     "the live leaderboard": lambda w: json.dumps(w.events(w.ranking)),
 }
@@ -217,6 +218,4 @@ def test_the_other_dimensions_are_there(walk: Walk) -> None:
     """What is looked for is found where it was judged: the walk is not blind."""
     quality = {path for path, _ in find_values(json.loads(json.dumps(walk.answer).replace('"VQ"', '"TA"')))}
     assert {("verdict", "dimensions", "TA"), ("orders", "rounds", "answer", "TA")} <= quality
-    assert re.search(
-        VALUE.pattern.replace("TA", "VQ"), walk.node("VrtLiteCompare", video_1=[A], video_2=[B]), re.IGNORECASE
-    )
+    assert re.search(VALUE.pattern.replace("TA", "VQ"), walk.node("VrtLiteCompare"), re.IGNORECASE)

@@ -103,7 +103,7 @@ def test_all_work_is_done_in_one_thread_and_events_are_told_there(scheduler: Sch
 
 
 def test_a_stop_ends_work_wherever_it_waits(scheduler: Scheduler) -> None:
-    evaluate, ended, seats = Doubling(), list[str](), Seats(["the only one"])
+    evaluate, ended, seats, calling = Doubling(), list[str](), Seats(["the only one"]), threading.Event()
 
     def hold() -> Work[None]:
         yield from seats.take()
@@ -112,6 +112,7 @@ def test_a_stop_ends_work_wherever_it_waits(scheduler: Scheduler) -> None:
     def wait_for_call() -> Work[None]:
         def call(tell: Observe) -> None:
             try:
+                calling.set()
                 tell_for_ever(tell)
             finally:
                 ended.append("call")
@@ -122,11 +123,11 @@ def test_a_stop_ends_work_wherever_it_waits(scheduler: Scheduler) -> None:
             ended.append("work")
 
     scheduler.submit(hold(), held := Stop())
-    works = (seats.take(), wait_for_call(), together(write(evaluate, 0, 9, Future())), write(evaluate, 0, 1, Future()))
-    for work in works:
+    for work in (wait_for_call(), seats.take(), together(write(evaluate, 0, 9, Future()))):
         stop = Stop()
         begun = scheduler.submit(work, Stop(stop))
-        time.sleep(0.03)
+        assert calling.wait(MOST_SECONDS)
+        time.sleep(0.02)
         assert not begun.done()
         stop.set(KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
