@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from web.conftest import CIRCLE, EXAMPLES, ROOT, STAR
+from clips import write_clip
+from web.conftest import EXAMPLES, ROOT, STAR
 
 sys.path.insert(0, str(ROOT / "tests" / "ranking"))
 
@@ -50,13 +51,6 @@ class Scoring:
         return Reply("", scores={key: self._sign * score for key, score in zip(KEYS, scores, strict=True)})
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let small and short clips be drawn."""
-    monkeypatch.setattr(judge_checks, "_SIDE", 112)
-    monkeypatch.setattr(judge_checks, "_COUNT", 12)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("judges")
@@ -68,8 +62,11 @@ def check(folder: Path, sign: float, *clips: CaptionedClip) -> dict[str, str]:
         return {finding.kind: finding.level for finding in judge_checks.check_judge(judge, *clips, folder)}
 
 
-@pytest.mark.usefixtures("small")
-def test_judges_that_follow_each_change_the_wrong_way_round_or_not_at_all(folder: Path) -> None:
+def test_judges_that_follow_each_change_the_wrong_way_round_or_not_at_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge_checks, "_SIDE", 112)
+    monkeypatch.setattr(judge_checks, "_COUNT", 12)
     drawn = judge_checks.draw_clips(folder)
     assert check(folder, 1.0, *drawn) == {"judge_ta": "ok", "judge_vq": "ok", "judge_mq": "ok"}
     assert check(folder, -1.0, *drawn) == {"judge_ta": "problem", "judge_vq": "problem", "judge_mq": "problem"}
@@ -90,10 +87,10 @@ def test_the_default_judge_passes(capfd: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-@pytest.mark.usefixtures("small")
 def test_an_evaluation_checks_its_judge_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     table = tmp_path / "pairs.csv"
-    rows = ["a,b,prompt,overall", f"{STAR},{CIRCLE},A blue star moves up.,A", f"{CIRCLE},{STAR},A red circle moves.,B"]
+    a, b = (write_clip(tmp_path / f"{frames}.mp4", frames=frames, size=(126, 70)) for frames in (16, 24))
+    rows = ["a,b,prompt,overall", f"{a},{b},A blue star moves up.,A", f"{b},{a},A red circle moves down.,B"]
     table.write_text("\n".join(rows), encoding="utf-8")
     assert run(["eval", str(table), "--self-check", "--quiet", "--budget", "0", "--store", str(tmp_path / "s")]) == 0
     assert capfd.readouterr().err.count("self-check:") == 3
