@@ -1,4 +1,4 @@
-"""Compares in a process in which an allocation fails: see failing_allocations.c, which must be preloaded."""
+"""Compares in a process in which memory ends, or an allocation fails: see failing_allocations.c, to be preloaded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings
 
 _opened: list[Judge] = []
+
+
+def compare_within(clips: tuple[Path, Path], prompt: str, more_bytes: int) -> Judgement:
+    """Compare with so much more memory than the process has once the judge is open."""
+    import resource
+
+    with Judge() as judge:
+        judge.key_here()
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        used = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData"))
+        resource.setrlimit(resource.RLIMIT_DATA, (used + more_bytes, used + more_bytes))
+        return judge.compare(*clips, prompt=prompt)
 
 
 def fail_allocations(first: int, last: int) -> int:

@@ -23,46 +23,34 @@ from vrt_lite.records.judgement import SCHEMA_VERSION, Judgement
 from vrt_lite.schema import make_schema
 
 SCHEMA = Path(vrt_lite.__file__).parent / "schema" / "judgement.schema.json"
+BOTH = judgement([call(9, 60), sure()], [sure()], warnings=("Beware.",))
 
 
-def both() -> Judgement:
-    return judgement([call(9, 60), sure()], [sure()], warnings=("Beware.",))
-
-
-def test_the_schema_is_made_of_the_types() -> None:
-    assert json.loads(SCHEMA.read_text(encoding="utf-8")) == make_schema(), "run: python -m vrt_lite.schema"
-
-
-@pytest.mark.parametrize("made", [both(), judgement([sure()]), judgement()], ids=["both", "one order", "one file"])
-def test_json_and_back_is_the_same_judgement(made: Judgement) -> None:
+@pytest.mark.parametrize("made", [BOTH, judgement([sure()]), judgement()], ids=["both", "one order", "one file"])
+def test_json_and_back_is_the_same_judgement_in_the_schema_made_of_the_types(made: Judgement) -> None:
     plain = json.loads(json.dumps(made.to_json()))
     jsonschema.validate(plain, make_schema())
     assert Judgement.from_json(plain) == made
+    assert json.loads(SCHEMA.read_text(encoding="utf-8")) == make_schema(), "run: python -m vrt_lite.schema"
 
 
-def test_a_file_of_an_earlier_version_is_read_as_it_was_written() -> None:
-    plain = both().to_json()
+def test_files_of_earlier_versions_are_read_as_they_were_written() -> None:
+    plain = BOTH.to_json()
     del plain["warning_kinds"], plain["settings"]["tool_max_pixels"], plain["inputs"][0]["tool_size"]
     plain["verdict"]["overall"] = {"winner": 1, "probabilities": None}
     read = Judgement.from_json({**plain, "schema_version": 1})
     assert (read.schema_version, read.warning_kinds) == (SCHEMA_VERSION, ("",))
-    assert (read.verdict.overall, read.orders) == (prefer(1), both().orders)
+    assert (read.verdict.overall, read.orders) == (prefer(1), BOTH.orders)
 
-
-def test_what_an_earlier_version_did_not_judge_is_null() -> None:
-    plain = {**both().to_json(), "schema_version": 5, "not_judged": ["TA"]}
+    plain = {**BOTH.to_json(), "schema_version": 5, "not_judged": ["TA"]}
     read = Judgement.from_json(plain)
-    verdicts = [read.verdict, *(order.verdict for order in read.orders)]
-    assert [verdict.not_judged for verdict in verdicts] == [("TA",)] * 3
-    assert read.verdict.preferences["VQ"] == both().verdict.preferences["VQ"]
+    assert [of.verdict.not_judged for of in (read, *read.orders)] == [("TA",)] * 3
+    assert read.verdict.preferences["VQ"] == BOTH.verdict.preferences["VQ"]
     assert plain["verdict"]["dimensions"]["TA"], "what was given stays as it is"
-    with pytest.raises(UsageError, match="no judgement of vrt-lite"):
-        Judgement.from_json({**plain, "orders": None})
 
 
 def test_what_is_no_judgement_is_refused_in_one_line() -> None:
-    plain = both().to_json()
-    deep: Any = []
+    plain, deep = BOTH.to_json(), list[Any]()
     for _ in range(100_000):
         deep = [deep]
     for bad in (
@@ -73,6 +61,7 @@ def test_what_is_no_judgement_is_refused_in_one_line() -> None:
         {**plain, "timings": {**plain["timings"], "load": math.inf}},
         {**plain, "counters": {**plain["counters"], "tokens_reused": 10**400}},
         {**plain, "verdict": {**plain["verdict"], "overall": {"winner": 0, "undecided": False, "leans": 2}}},
+        {**plain, "schema_version": 5, "not_judged": ["TA"], "orders": None},
     ):
         with pytest.raises(UsageError, match="no judgement of vrt-lite") as caught:
             Judgement.from_json(bad)
@@ -80,26 +69,31 @@ def test_what_is_no_judgement_is_refused_in_one_line() -> None:
 
 
 def test_exchanging_the_clips_mirrors_everything() -> None:
-    made = both()
-    exchanged = exchange_clips(made)
-    assert exchanged.inputs == made.inputs[::-1]
-    assert exchanged.winner == MIRROR[made.winner]
+    exchanged = exchange_clips(BOTH)
+    assert exchanged.inputs == BOTH.inputs[::-1]
+    assert exchanged.winner == MIRROR[BOTH.winner]
     assert [order.first for order in exchanged.orders] == [2, 1]
-    assert exchange_clips(exchanged) == made
+    assert exchange_clips(exchanged) == BOTH
+
+
+def measured(reply: Reply) -> Judgement:
+    """A judgement of clips of which the second is measured as stuttering, and is damaged; the first is short."""
+    made = judgement([reply], warnings=("Beware.",))
+    a, b = made.inputs
+    odds, even = (0.02, 0.96, 0.02), (0.9, 0.05, 0.05)
+    preference = MeasuredPreference({"VQ": even, "MQ": odds, "OA": even}, {"VQ": 0, "MQ": 1, "OA": 0}, same_scene=True)
+    return recompute_warnings(
+        replace(
+            made,
+            inputs=(replace(a, frames=2), replace(b, warnings=("It ends early.",))),
+            measures=(compare_values("repeated", (0.0, 46.8)),),
+            measured=preference,
+        )
+    )
 
 
 def test_warnings_follow_the_clips_and_the_verdict() -> None:
     """The measures contradict the tie of one order, not the winner of the other order or of both."""
-
-    def measured(reply: Reply) -> Judgement:
-        made = judgement([reply], warnings=("Beware.",))
-        a, b = made.inputs
-        inputs = (replace(a, frames=2), replace(b, warnings=("It ends early.",)))
-        repeated = (compare_values("repeated", (0.0, 46.8)),)
-        odds, even = (0.02, 0.96, 0.02), (0.9, 0.05, 0.05)
-        sure = MeasuredPreference({"VQ": even, "MQ": odds, "OA": even}, {"VQ": 0, "MQ": 1, "OA": 0}, same_scene=True)
-        return recompute_warnings(replace(made, inputs=inputs, measures=repeated, measured=sure))
-
     named, tied = measured(sure()), measured(with_odds(FINAL.replace("MQ=1", "MQ=0"), TIED, TWO, TIED, TWO))
     always = ("Beware.", "Video 1 has 2 frame(s): the last was repeated.", "Video 2: It ends early.")
     assert named.warnings == always
@@ -122,12 +116,7 @@ def test_warnings_follow_the_clips_and_the_verdict() -> None:
 
 
 def test_two_single_orders_join_to_both() -> None:
-    made = both()
-    one, other = (Judgement.from_json({**made.to_json(), "orders": [order]}) for order in made.to_json()["orders"])
-    joined = join_judgements(
-        Judgement.from_json({**one.to_json(), "verdict": one.to_json()["orders"][0]["verdict"]}),
-        Judgement.from_json({**other.to_json(), "verdict": other.to_json()["orders"][0]["verdict"]}),
-    )
-    assert (joined.verdict, joined.orders, joined.disagreements) == (made.verdict, made.orders, made.disagreements)
+    joined = join_judgements(*(replace(BOTH, orders=(order,), verdict=order.verdict) for order in BOTH.orders))
+    assert (joined.verdict, joined.orders, joined.disagreements) == (BOTH.verdict, BOTH.orders, BOTH.disagreements)
     assert joined.warnings == ("Beware.",)
-    assert joined.timings.total == 2 * made.timings.total
+    assert joined.timings.total == 2 * BOTH.timings.total

@@ -3,54 +3,77 @@
 from __future__ import annotations
 
 import contextlib
-import csv
+import functools
+import io
 import json
+import os
+import platform
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from allocations_worker import compare_failing, compare_starving, compare_within
+from reports import Report
 
-from vrt_lite.api import Judge, compare
-from vrt_lite.errors import VrtError
+from vrt_lite.api import compare
+from vrt_lite.cli import run
+from vrt_lite.errors import ShortageError, VrtError, WorkerEndedError
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.worker import Worker
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
-ROOT = Path(__file__).parent.parent
-CLIPS = [str(ROOT / "examples" / name) for name in ("star.mp4", "circle.mp4", "a.mp4", "b.mp4")]
+TESTS, ROOT = Path(__file__).parent, Path(__file__).parents[1]
+CLIPS = [ROOT / "examples" / f"{name}.mp4" for name in ("star", "circle", "a", "b")]
+STAR, CIRCLE, *_ = CLIPS
 PROMPT = "A blue star moves up."
 LARGE = ROOT / "vrt_lite" / "bundled" / "vrt-tiny-0"
 """Given by its folder it is judged with as a large model is: in a process of its own."""
-ENDS = ("SIGKILL", "SIGABRT", "SIGSEGV")
-STATUSES = {signal.SIGKILL: 5, signal.SIGABRT: 4, signal.SIGSEGV: 4}
+STATUSES = {signal.SIGKILL: {0, 5}, signal.SIGABRT: {0, 4}, signal.SIGSEGV: {0, 4}, signal.SIGINT: {0, 130}}
+SMALL = ("--max-pixels", "12544")
+COMMANDS = ("compare", "rank", "eval")
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended, and how many judgements its store had when its worker was killed."""
+def make_command(name: str, store: Path) -> list[str]:
+    """A command with this store, and without what was judged before."""
+    if name == "compare":
+        command = ["compare", *map(str, CLIPS[2:]), "-p", "A red square moving right.", "-m", str(LARGE)]
+    elif name == "rank":
+        command = ["rank", *map(str, CLIPS[:3]), "-p", PROMPT, "--orders", "one", "--store", str(store), *SMALL]
+    else:
+        table = store.with_suffix(".csv")
+        rows = [f"{a},{b},{PROMPT},A" for a in CLIPS[:3] for b in CLIPS[:3] if a < b]
+        table.write_text("\n".join(["a,b,prompt,overall", *rows]), encoding="utf-8")
+        command = ["eval", str(table), "--store", str(store), "--jobs", "3", *SMALL]
+    return [*command, "--json", "--no-cache"]
 
-    status: int
-    out: str
-    err: str
-    seconds: float
-    kept: int = 0
+
+def answer_of(command: Sequence[str]) -> dict[str, Any]:
+    """What a command prints in this process, without what differs each time."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert run(command) == 0
+    return stable_part(out.getvalue())
+
+
+def stable_part(printed: str) -> dict[str, Any]:
+    told = json.loads(printed)
+    of_a_run = {name: told[name] for name in ("ladders", "figures", "pairs") if name in told}
+    return of_a_run or {name: value for name, value in told.items() if name not in ("timings", "counters")}
 
 
 def count_kept(store: Path) -> int:
-    with (
-        contextlib.suppress(sqlite3.Error),
-        contextlib.closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as db,
-    ):
+    address = f"file:{store}?mode=ro"
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(address, uri=True)) as db:
         return db.execute("SELECT count(*) FROM judgements").fetchone()[0]
     return 0
 
@@ -61,194 +84,197 @@ def list_workers(process: psutil.Process) -> list[psutil.Process]:
     return []
 
 
-def run(command: Sequence[str], *, kills: Sequence[tuple[float, int]] = (), store: Path | None = None) -> Ended:
-    """Run a command; its worker gets each signal so many seconds after it, or the one before, was first seen."""
-    began, kept = time.monotonic(), 0
+def disturb(command: Sequence[str], pauses: Sequence[float], number: int, store: Path) -> tuple[int, str, str, int]:
+    """Run a command; its worker gets a signal so many seconds after it is seen, and the next one again.
+
+    An interrupt is sent to the command itself. Returns its status, stdout, stderr, and what was kept before the signal.
+    """
+    kept, killed, workers = 0, set[int](), list[psutil.Process]()
     with subprocess.Popen(
-        [sys.executable, "-m", "vrt_lite", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        cwd=ROOT,
+        [sys.executable, "-m", "vrt_lite", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        killed = set[int]()
-        for pause_seconds, number in kills:
+        watched = psutil.Process(process.pid)
+        for pause_seconds in pauses:
             while process.poll() is None:
-                if new := [child for child in list_workers(psutil.Process(process.pid)) if child.pid not in killed]:
+                if new := [child for child in list_workers(watched) if child.pid not in killed]:
                     time.sleep(pause_seconds)
-                    kept = count_kept(store) if store else 0
+                    kept, workers = count_kept(store), list_workers(watched)
                     killed.add(new[0].pid)
                     with contextlib.suppress(psutil.Error):
-                        new[0].send_signal(number)
+                        (watched if number == signal.SIGINT else new[0]).send_signal(number)
                     break
                 time.sleep(0.005)
         out, err = process.communicate(timeout=300)
-    return Ended(process.returncode, out, err, time.monotonic() - began, kept)
+    psutil.wait_procs(workers, timeout=10)
+    assert not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers)
+    return process.returncode, out, err, kept
 
 
-def check_one_line(ended: Ended, number: int) -> None:
-    """It went on, or ended with the status of its worker's end and a line that says so."""
-    assert ended.status in (0, STATUSES[signal.Signals(number)]), ended.err
-    assert "Traceback" not in ended.err
-    if ended.status:
-        assert ended.err.count("vrt-lite: ") == 1
-        assert ended.err.splitlines()[-1].startswith("vrt-lite: ")
+@functools.cache
+def undisturbed(name: str) -> tuple[dict[str, Any], float]:
+    """What a command answers when nothing happens to it, and the seconds that it takes."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        return answer_of(make_command(name, Path(folder) / "runs.sqlite")), time.monotonic() - began
 
 
-def plain(judgement: dict[str, Any]) -> dict[str, Any]:
-    """What is the same each time."""
-    return {key: value for key, value in judgement.items() if key not in ("timings", "counters")}
-
-
-def compare_command() -> list[str]:
-    return ["compare", *CLIPS[2:], "-p", "A red square moving right.", "-m", str(LARGE), "--json", "--no-cache"]
-
-
-def rank_command(store: Path, jobs: int = 1) -> list[str]:
-    command = ["rank", *CLIPS, "-p", PROMPT, "--orders", "one", "--store", str(store), "--json"]
-    return [*command, "--no-cache", "--jobs", str(jobs)]
-
-
-def eval_command(store: Path) -> list[str]:
-    table = store.with_suffix(".csv")
-    with table.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file)
-        rows.writerow(("a", "b", "prompt", "overall"))
-        rows.writerows((a, b, PROMPT, "A") for a in CLIPS for b in CLIPS if a < b)
-    return ["eval", str(table), "--store", str(store), "--json", "--no-cache", "--jobs", "4"]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
-    """Each command, when nothing happens to it."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    commands = {
-        "compare": compare_command(),
-        "rank": rank_command(folder / "rank.sqlite"),
-        "eval": eval_command(folder / "eval.sqlite"),
-    }
-    with pytest.MonkeyPatch.context() as patched:  # else what the user's own store has would be found
-        patched.setenv("VRT_LITE_HOME", str(folder / "home"))
-        found = {name: run(command) for name, command in commands.items()}
-    assert [ended.status for ended in found.values()] == [0, 0, 0], [ended.err for ended in found.values()]
-    return found
-
-
-def moments(short: int) -> pytest.MarkDecorator:
-    """One moment, and with those of the nightly tests 14 for each command: 30 kills and 12 aborts in all."""
-    marked = [pytest.param(n, marks=[pytest.mark.nightly] if n != short else []) for n in range(14)]
-    return pytest.mark.parametrize("number", marked)
-
-
-def choose_kills(number: int, ended: Ended) -> list[tuple[float, int]]:
-    """A moment of the command, and a signal; at every third one a second moment, after the first."""
-    random_ = random.Random(number)
-    name = ENDS[number % 2] if number % 7 else "SIGSEGV"
-    kills = [(random_.uniform(0, ended.seconds), getattr(signal, name))]
-    return kills * (2 if number % 3 == 2 else 1)
-
-
-@moments(0)
-def test_compare_goes_on_or_says_in_a_line_that_it_cannot(undisturbed: dict[str, Ended], number: int) -> None:
-    kills = choose_kills(number, undisturbed["compare"])
-    ended = run(compare_command(), kills=kills)
-    check_one_line(ended, kills[0][1])
-    if ended.status == 0:
-        assert plain(json.loads(ended.out)) == plain(json.loads(undisturbed["compare"].out))
-
-
-@moments(1)
-def test_rank_keeps_what_it_judged(undisturbed: dict[str, Ended], number: int, tmp_path: Path) -> None:
-    store = tmp_path / "rank.sqlite"
-    kills = choose_kills(number, undisturbed["rank"])
-    ended = run(rank_command(store), kills=kills, store=store)
-    check_one_line(ended, kills[0][1])
-    check_the_rest(ended, rank_command(store), undisturbed["rank"], store)
-
-
-@moments(2)
-def test_eval_with_four_jobs_keeps_what_it_judged(undisturbed: dict[str, Ended], number: int, tmp_path: Path) -> None:
-    store = tmp_path / "eval.sqlite"
-    kills = choose_kills(number, undisturbed["eval"])
-    ended = run(eval_command(store), kills=kills, store=store)
-    check_one_line(ended, kills[0][1])
-    check_the_rest(ended, eval_command(store), undisturbed["eval"], store)
-
-
-def check_the_rest(ended: Ended, command: Sequence[str], expected: Ended, store: Path) -> None:
-    """What was kept at the kill is still there, and the same command does the rest with the same outcome."""
-    assert count_kept(store) >= ended.kept
-    if ended.status == 4:  # the pair at which it died twice is kept as a failure: it must be asked for again
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        *(("compare", 0), ("eval", 0)),
+        *(pytest.param(name, n, marks=pytest.mark.nightly) for name in COMMANDS for n in range(1, 20)),
+    ],
+)
+def test_a_command_goes_on_or_says_in_a_line_that_it_cannot_and_keeps_what_it_judged(
+    name: str, number: int, tmp_path: Path
+) -> None:
+    expected, seconds = undisturbed(name)
+    draw, command, store = random.Random(number), make_command(name, tmp_path / "runs.sqlite"), tmp_path / "runs.sqlite"
+    sent = list(STATUSES)[(number + COMMANDS.index(name)) % (4 if number else 3)]
+    pauses = [draw.uniform(0, seconds)] * (2 if name == "eval" else 1)
+    status, out, err, kept = disturb(command, pauses, sent, store)
+    assert status in STATUSES[sent], err
+    assert "Traceback" not in err
+    if status == 0:
+        assert stable_part(out) == expected
+    else:
+        assert err.splitlines()[-1].startswith("vrt-lite: ")
+        assert err.count("vrt-lite: ") == 1 or sent == signal.SIGINT
+    if name == "compare":
+        return
+    assert count_kept(store) >= kept
+    if status == 4:  # the pair at which it died twice is kept as a failure: it must be asked for again
         with Store(store) as opened:
-            [name] = [info.name for info in opened.runs()]
-        subprocess.run(
-            [sys.executable, "-m", "vrt_lite", "runs", "--retry", name, "--store", str(store)], check=True, cwd=ROOT
-        )
-    again = run(command)
-    assert again.status == 0, again.err
-    told, meant = json.loads(again.out), json.loads(expected.out)
-    for key in ("ladders", "figures", "pairs"):
-        assert told.get(key) == meant.get(key)
-
-
-def compare_within(more_bytes: int) -> Judgement:
-    """In a worker: compare, with so much more memory than the process has once the judge is open."""
-    import resource
-
-    with Judge() as judge:
-        judge.key_here()
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-        used = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData"))
-        resource.setrlimit(resource.RLIMIT_DATA, (used + more_bytes, used + more_bytes))
-        return judge.compare(*CLIPS[:2], prompt=PROMPT)
+            [info] = opened.runs()
+        assert run(["runs", "--retry", info.name, "--store", str(store)]) == 0
+    assert answer_of(command) == expected
 
 
 def verdict_of(judgement: Judgement) -> object:
     return judgement.verdict, [order.verdict for order in judgement.orders]
 
 
+@pytest.fixture(scope="module")
+def expected() -> object:
+    return verdict_of(compare(STAR, CIRCLE, prompt=PROMPT))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of memory, and to know what is used")
 @pytest.mark.parametrize(
-    "sizes", [pytest.param((2, 20, 400), id="few"), pytest.param(range(0, 402, 6), marks=pytest.mark.nightly)]
+    "sizes", [pytest.param((2, 20, 1000), id="few"), pytest.param(range(0, 1008, 12), marks=pytest.mark.nightly)]
 )
-def test_memory_that_ends_anywhere_gives_an_error_or_the_same_verdict(sizes: Sequence[int]) -> None:
-    expected = verdict_of(compare(*CLIPS[:2], prompt=PROMPT))
-    ends = list[str]()
+def test_memory_that_ends_anywhere_gives_an_error_or_the_same_verdict(sizes: Sequence[int], expected: object) -> None:
+    failed = list[int]()
     with Worker() as worker:
         for megabytes in sizes:
             try:
-                found = worker.call(compare_within, megabytes * 10**6, seconds=60)
+                found = worker.call(compare_within, (STAR, CIRCLE), PROMPT, megabytes * 10**6, seconds=60)
                 assert verdict_of(found) == expected
-                ends.append("")
             except (VrtError, MemoryError) as error:
                 assert "\n" not in str(error), megabytes
-                ends.append(str(error))
+                failed.append(megabytes)
             worker.close()
-    assert any(ends), "none of the sizes was too little"
-    assert not all(ends), ends
+    assert 0 < len(failed) < len(sizes), failed
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("number", range(50))
-def test_an_interrupt_at_any_moment_is_status_130(undisturbed: dict[str, Ended], number: int, tmp_path: Path) -> None:
-    name = ("compare", "rank", "eval")[number % 3]
-    store = tmp_path / "runs.sqlite"
-    command = {"compare": compare_command, "rank": lambda: rank_command(store), "eval": lambda: eval_command(store)}[
-        name
-    ]()
-    with subprocess.Popen(
-        [sys.executable, "-m", "vrt_lite", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    ) as process:
-        time.sleep(random.Random(number).uniform(0.5, undisturbed[name].seconds))  # after the start of Python itself
-        workers = list_workers(psutil.Process(process.pid)) if process.poll() is None else []
+@pytest.fixture
+def starved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    """A worker that has an allocator that can be told to fail. Python's own objects come from it too."""
+    library = tmp_path / "failing.so"
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, TESTS / "failing_allocations.c"], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("PYTHONMALLOC", "malloc")
+    with Worker() as opened:
+        yield opened
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.libc_ver()[0] != "glibc" or not shutil.which("cc"),
+    reason="replaces glibc's allocator with a library that is built here",
+)
+@pytest.mark.parametrize("samples", [2, pytest.param(150, marks=pytest.mark.nightly)])
+def test_allocations_that_fail_give_an_error_or_the_same_verdict(
+    starved: Worker, samples: int, expected: object
+) -> None:
+    """Some fail while everything is imported and loaded, others in a judge that has judged before.
+
+    Where all fail from one on, it may not even be able to raise an error: then it answers no ping, and is given up.
+    """
+    draw, failures, pair = random.Random(samples), 0, (STAR, CIRCLE)
+    judgement, in_first = starved.call(compare_failing, pair, PROMPT, -1, -1)
+    assert verdict_of(judgement) == expected
+    _, in_later = starved.call(compare_failing, pair, PROMPT, -1, -1)
+    for number in range(samples):
+        first = number % 4 == 1
+        if first:
+            starved.close()
+        at = draw.randrange(in_first if first else in_later)
+        try:
+            judgement, _ = starved.call(compare_failing, pair, PROMPT, at, at + draw.choice((0, 0, 20)), seconds=300)
+        except Exception as error:  # any will do: it came from the child, or says how that ended
+            print(at, type(error).__name__, error)
+            failures += 1
+        else:
+            assert verdict_of(judgement) == expected, at
+    judgement, _ = starved.call(compare_failing, pair, PROMPT, -1, -1)
+    assert verdict_of(judgement) == expected
+    assert failures or samples < 10
+    for _ in range(samples // 2):
+        starved.close()
+        at, began = draw.randrange(in_first * 3 // 4), time.monotonic()
+        with pytest.raises((WorkerEndedError, ShortageError, MemoryError)) as raised:
+            starved.call(compare_starving, pair, PROMPT, at)
+        assert time.monotonic() - began < 60, "twelve times what it takes where nothing else runs"
+        assert "\n" not in str(raised.value)
+
+
+HOOK = """
+import os, sys
+
+def end(event, args):
+    # A file of this name kills a process that has the decoder. Any process may compute its digest.
+    if event == "open" and str(args[0]).endswith("deadly.mp4") and "av" in sys.modules:
+        os.abort()
+
+sys.addaudithook(end)
+"""
+
+
+@pytest.fixture
+def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clip that aborts each Python process that is started now and decodes it."""
+    clip = tmp_path / "deadly.mp4"
+    clip.write_bytes(CIRCLE.read_bytes())
+    (tmp_path / "hook").mkdir()
+    (tmp_path / "hook" / "sitecustomize.py").write_text(HOOK)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path / "hook"), str(ROOT))))
+    with Worker() as worker, pytest.raises(WorkerEndedError):
+        worker.call(compare, STAR, clip)
+    return clip
+
+
+def test_a_report_is_written_without_the_frames_of_a_clip_that_became_deadly(deadly: Path, tmp_path: Path) -> None:
+    path, page = tmp_path / "judgement.json", tmp_path / "report.html"
+    path.write_text(json.dumps(compare(STAR, deadly, prompt=PROMPT).to_json()), encoding="utf-8")
+    for option in ((), ("--embed", "--overwrite")):
+        assert run(["report", str(path), "--output", str(page), *option]) == 0
+        report = Report(page)
+        assert "cannot be decoded: The judge's process ended" in report.words
+        assert report.pictures, "the other clip's frames are there"
+
+
+def test_a_watched_folder_is_ranked_without_a_deadly_clip(deadly: Path, tmp_path: Path) -> None:
+    renders = tmp_path / "renders"
+    renders.mkdir()
+    for name, clip in (("a.mp4", STAR), ("b.mp4", CIRCLE), (deadly.name, STAR)):
+        (renders / name).write_bytes(clip.read_bytes())
+    command = [sys.executable, "-m", "vrt_lite", "rank", str(renders), "--watch", "-p", PROMPT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        next(line for line in process.stderr if line.startswith("2 of 2"))
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert "Traceback" not in err
-    assert process.returncode in (0, 130), err
-    psutil.wait_procs(workers, timeout=10)
-    assert not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers)
+        out, rest = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
+    assert {line.split()[1] for line in out.splitlines()[1:3]} == {"a.mp4", "b.mp4"}
+    assert deadly.name in out
+    assert "cannot be decoded: The judge's process ended" in " ".join(out.split())

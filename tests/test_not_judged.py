@@ -10,16 +10,16 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from clips import write_clip
 from reports import Report
 from rich.console import Console
 from web.comfyui_pack import load_pack
-from web.conftest import EXAMPLES, Served, end, say, start
+from web.conftest import end, say, start
 
 from vrt_lite import compare
 from vrt_lite.records.judgement import Judgement
@@ -27,7 +27,6 @@ from vrt_lite.settings import Settings
 from vrt_lite.show.panel import VerdictPanel
 
 PROMPT = "A fox runs through snow."
-A, B = str(EXAMPLES / "a.mp4"), str(EXAMPLES / "b.mp4")
 VALUE = re.compile(r"(?:\bTA\b|\balignment)[^\w–-]{0,6}(?:\bTA\b[^\w–-]{0,6})?(?:\d|tie|video|undecided|leans)", re.I)
 """A value of alignment in a text, as any of these places would write one."""
 QUOTED: Final = ("text", "snapshot", "thought")
@@ -36,61 +35,47 @@ WORDING: Final = (("settings", "dimensions", "TA"), ("Settings", "dimensions", "
 """What the judge was told that alignment is."""
 
 
-@dataclass(frozen=True)
 class Walk:
     """A server that has judged both clips in each of its ways, and a folder for what is written."""
 
-    served: Served
-    folder: Path
+    def __init__(self, folder: Path) -> None:
+        self.served, self.folder = start(folder / "served", "--allow", folder), folder
+        self.clips = [str(write_clip(folder / f"{n}.mp4", frames=n, size=(126, 70))) for n in (16, 24)]
+        self.answer = self.post("/v1/compare", a=self.clips[0], b=self.clips[1], both_orders=True)
+        self.post("/v1/rank", clips=self.clips, name="foxes", wait=True)
+        jobs = {job["kind"]: job for job in self.get("/v1/jobs")["jobs"]}
+        self.comparison, self.ranking = (f"/v1/jobs/{jobs[kind]['id']}" for kind in ("compare", "rank"))
+        self.compared, self.ranked = (self.get(job)["result"]["run"] for job in (self.comparison, self.ranking))
 
     @cached_property
     def judgement(self) -> Judgement:
-        return compare(A, B, prompt=PROMPT, settings=Settings(both_orders=True))
+        return compare(*self.clips, prompt=PROMPT, settings=Settings(both_orders=True))
 
-    @cached_property
-    def answer(self) -> Any:
-        return self._post("/v1/compare", a=A, b=B, both_orders=True)
-
-    @cached_property
-    def rewards(self) -> Any:
-        return self._post("/v1/rewards", clips=[A, B])
-
-    @cached_property
-    def ranking(self) -> Any:
-        """The job of a ranking that has ended."""
-        self._post("/v1/rank", clips=[A, B], name="foxes", wait=True)
-        return next(job for job in self.get("/v1/jobs")["jobs"] if job["kind"] == "rank")
-
-    @cached_property
-    def comparison(self) -> Any:
-        """The job of a comparison that has ended."""
-        assert self.answer
-        return next(job for job in self.get("/v1/jobs")["jobs"] if job["kind"] == "compare")
-
-    @property
-    def compared(self) -> str:
-        """The name of the run that has the comparisons."""
-        return self.get(f"/v1/jobs/{self.comparison['id']}")["result"]["run"]
-
-    @property
-    def ranked(self) -> str:
-        """The name of the run that has the ranking."""
-        return self.get(f"/v1/jobs/{self.ranking['id']}")["result"]["run"]
-
-    def get(self, path: str, **query: str) -> Any:
-        return json.loads(self.read(path, **query))
+    def post(self, path: str, **body: Any) -> Any:
+        answer = self.served.post(path, prompt=PROMPT, **body)
+        assert answer.status_code < 300, answer.text
+        return answer.json()
 
     def read(self, path: str, **query: str) -> str:
         answer = self.served.client.get(path, params=query)
         assert answer.status_code == 200, answer.text
         return answer.text
 
-    def events(self, job: Any) -> list[Any]:
-        told = self.read(f"/v1/jobs/{job['id']}/events")
-        return [json.loads(line.removeprefix("data: ")) for line in told.splitlines() if line.startswith("data: ")]
+    def get(self, path: str, **query: str) -> Any:
+        return json.loads(self.read(path, **query))
+
+    def events(self, job: str) -> list[Any]:
+        lines = self.read(f"{job}/events").splitlines()
+        return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
 
     def say(self, *arguments: str) -> str:
         return say(self.served, *arguments)
+
+    def compare(self, *options: str) -> str:
+        return self.say("compare", *self.clips, "--prompt", PROMPT, *options)
+
+    def export(self, run: str, form: str) -> str:
+        return self.say("export", run, "-o", "-", "--format", form)
 
     def report(self, run: str) -> list[Any]:
         """What a run's report holds: the overview, the list of pairs, the pairs, and the table."""
@@ -99,92 +84,84 @@ class Walk:
         found = Report(path)
         return [found.record, found.index, found.pairs, found.table]
 
+    def report_of_pair(self) -> list[Any]:
+        path = self.folder / "pair.html"
+        self.compare("--orders", "both", "--report", str(path))
+        return [Report(path).record, Report(path).table]
+
     def view(self, run: str) -> list[Any]:
         """What the server's page of a run gets."""
         return [self.get("/view/run", run=run), self.get("/view/pair", run=run, pair="1")]
 
-    def node(self, name: str, **inputs: Any) -> str:
+    def node(self, name: str) -> str:
         """What a ComfyUI node tells in words."""
         with load_pack() as pack:
-            inputs = {key: [pack.file(path) for path in given] for key, given in inputs.items()}
-            given = {key: paths if key == "videos" else paths[0] for key, paths in inputs.items()}
+            clips = [pack.file(clip) for clip in self.clips]
+            given = {"videos": clips} if name == "VrtLiteRank" else {"video_1": clips[0], "video_2": clips[1]}
             told = pack.run(name, **given, prompt=PROMPT, server=self.served.url)
         return "\n".join(text for text in told if isinstance(text, str))
 
-    def _post(self, path: str, **body: Any) -> Any:
-        answer = self.served.post(path, prompt=PROMPT, **body)
-        assert answer.status_code < 300, answer.text
-        return answer.json()
+    def panel(self, width: int) -> str:
+        with io.StringIO() as file:
+            Console(file=file, width=width).print(VerdictPanel(self.judgement))
+            return " ".join(file.getvalue().replace("│", " ").split())
 
 
-def draw_panel(judgement: Judgement, width: int) -> str:
-    console = Console(file=io.StringIO(), width=width)
-    console.print(VerdictPanel(judgement))
-    assert isinstance(console.file, io.StringIO)
-    return " ".join(console.file.getvalue().replace("│", " ").split())
-
-
-def write_pair(walk: Walk) -> list[Any]:
-    path = walk.folder / "pair.html"
-    walk.say("compare", A, B, "--prompt", PROMPT, "--orders", "both", "--report", str(path))
-    return [Report(path).record, Report(path).table]
+def parse_lines(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
 
 
 JSON_OF: dict[str, Callable[[Walk], Any]] = {
     "a record": lambda w: w.judgement.to_json(),
     "a record that is read": lambda w: Judgement.from_json(w.judgement.to_json()).to_json(),
-    "compare --json": lambda w: json.loads(w.say("compare", A, B, "--prompt", PROMPT, "--json", "--quiet")),
+    "compare --json": lambda w: json.loads(w.compare("--json", "--quiet")),
     "/v1/compare": lambda w: w.answer,
-    "/v1/rewards": lambda w: w.rewards,
-    "/v1/jobs": lambda w: [w.ranking, w.get("/v1/jobs")],
-    "a job that compares": lambda w: w.get(f"/v1/jobs/{w.comparison['id']}"),
-    "a job that ranks": lambda w: w.get(f"/v1/jobs/{w.ranking['id']}"),
+    "/v1/rewards": lambda w: w.post("/v1/rewards", clips=w.clips),
+    "/v1/jobs": lambda w: w.get("/v1/jobs"),
+    "a job that compares": lambda w: w.get(w.comparison),
+    "a job that ranks": lambda w: w.get(w.ranking),
     "the events of a comparison": lambda w: w.events(w.comparison),
     "the events of a ranking": lambda w: w.events(w.ranking),
     "/v1/run of comparisons": lambda w: w.get("/v1/run", run=w.compared),
     "/v1/run of a ranking": lambda w: w.get("/v1/run", run=w.ranked),
     "show --json of a ranking": lambda w: json.loads(w.say("show", w.ranked, "--json")),
     "show --json of comparisons": lambda w: json.loads(w.say("show", w.compared, "--json")),
-    "JSON lines": lambda w: [
-        json.loads(line) for line in w.say("export", w.ranked, "-o", "-", "--format", "jsonl").splitlines()
-    ],
-    "/v1/run/export": lambda w: [
-        json.loads(line) for line in w.read("/v1/run/export", run=w.compared, format="jsonl").splitlines()
-    ],
+    "JSON lines": lambda w: parse_lines(w.export(w.ranked, "jsonl")),
+    "/v1/run/export": lambda w: parse_lines(w.read("/v1/run/export", run=w.compared, format="jsonl")),
     "/v1/votes/agreement": lambda w: w.get("/v1/votes/agreement", run=w.compared),
 }
 TEXT_OF: dict[str, Callable[[Walk], str]] = {
-    "plain lines": lambda w: w.say("compare", A, B, "--prompt", PROMPT),
-    "plain lines, verbose": lambda w: w.say("compare", A, B, "--prompt", PROMPT, "--orders", "both", "--verbose"),
-    "the panel": lambda w: draw_panel(w.judgement, 88),
-    "the narrow panel": lambda w: draw_panel(w.judgement, 40),
-    "rank": lambda w: w.say("rank", A, B, "--prompt", PROMPT),
+    "plain lines": lambda w: w.compare(),
+    "plain lines, verbose": lambda w: w.compare("--orders", "both", "--verbose"),
+    "the panel": lambda w: w.panel(88),
+    "the narrow panel": lambda w: w.panel(40),
+    "rank": lambda w: w.say("rank", *w.clips, "--prompt", PROMPT),
     "show of a ranking": lambda w: w.say("show", w.ranked),
-    "the node": lambda w: w.node("VrtLiteCompare", video_1=[A], video_2=[B]),
-    "the node that ranks": lambda w: w.node("VrtLiteRank", videos=[A, B]),
-    "the words of a job": lambda w: "\n".join(w.get(f"/v1/jobs/{w.comparison['id']}")["result"]["lines"]),
+    "the node": lambda w: w.node("VrtLiteCompare"),
+    "the node that ranks": lambda w: w.node("VrtLiteRank"),
+    "the words of a job": lambda w: "\n".join(w.get(w.comparison)["result"]["lines"]),
     "the live leaderboard": lambda w: json.dumps(w.events(w.ranking)),
 }
 PAGE_OF: dict[str, Callable[[Walk], list[Any]]] = {
-    "the report of a pair": write_pair,
+    "the report of a pair": lambda w: w.report_of_pair(),
     "the report of comparisons": lambda w: w.report(w.compared),
     "the report of a ranking": lambda w: w.report(w.ranked),
     "the page of comparisons": lambda w: w.view(w.compared),
     "the page of a ranking": lambda w: w.view(w.ranked),
-    "the verdict of a job": lambda w: [w.get(f"/view/jobs/{w.comparison['id']}")],
+    "the verdict of a job": lambda w: [w.get(w.comparison.replace("/v1/", "/view/"))],
 }
 TABLE_OF: dict[str, Callable[[Walk], str]] = {
-    "export of a ranking": lambda w: w.say("export", w.ranked, "-o", "-", "--format", "csv"),
-    "export of comparisons": lambda w: w.say("export", w.compared, "-o", "-", "--format", "csv"),
+    "export of a ranking": lambda w: w.export(w.ranked, "csv"),
+    "export of comparisons": lambda w: w.export(w.compared, "csv"),
     "/v1/run/export": lambda w: w.read("/v1/run/export", run=w.ranked, format="csv"),
 }
 
 
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
-    served = start(tmp_path_factory.mktemp("served"), "--allow", EXAMPLES)
-    yield Walk(served, tmp_path_factory.mktemp("written"))
-    end(served)
+    found = Walk(tmp_path_factory.mktemp("walk"))
+    yield found
+    end(found.served)
 
 
 def find_values(
@@ -241,6 +218,4 @@ def test_the_other_dimensions_are_there(walk: Walk) -> None:
     """What is looked for is found where it was judged: the walk is not blind."""
     quality = {path for path, _ in find_values(json.loads(json.dumps(walk.answer).replace('"VQ"', '"TA"')))}
     assert {("verdict", "dimensions", "TA"), ("orders", "rounds", "answer", "TA")} <= quality
-    assert re.search(
-        VALUE.pattern.replace("TA", "VQ"), walk.node("VrtLiteCompare", video_1=[A], video_2=[B]), re.IGNORECASE
-    )
+    assert re.search(VALUE.pattern.replace("TA", "VQ"), walk.node("VrtLiteCompare"), re.IGNORECASE)

@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from vrt_lite.interfaces import Event, Observe, Stop, Wrote, check_stops
-from vrt_lite.scheduler import Batched, InThread, Scheduler, Seats, Together, Work, run_alone
+from vrt_lite.scheduler import Batched, InThread, Scheduler, Seats, Together, Work
 
 MOST_SECONDS = 20.0
 
@@ -36,7 +37,7 @@ class Doubling:
         return [2 * part for part in parts]
 
 
-def write(evaluate: Doubling, first: int, count: int, began: Future[None] | None = None) -> Work[list[int]]:
+def write(evaluate: Any, first: int, count: int = 1, began: Future[None] | None = None) -> Work[list[int]]:
     if began:
         yield began
     written = list[int]()
@@ -45,17 +46,23 @@ def write(evaluate: Doubling, first: int, count: int, began: Future[None] | None
     return written
 
 
+def together(*works: Work[Any]) -> Work[list[Any]]:
+    return (yield Together(works))
+
+
+def tell_for_ever(tell: Observe) -> None:
+    while True:
+        tell(Wrote("."))
+        time.sleep(0.01)
+
+
 def test_parts_of_all_that_write_are_one_batch_and_who_ends_frees_the_others(scheduler: Scheduler) -> None:
     evaluate, began = Doubling(), Future[None]()
     works = [write(evaluate, first, count, began) for first, count in ((0, 1), (10, 2), (20, 4))]
-    whole = scheduler.submit(together(works))
+    whole = scheduler.submit(together(*works))
     began.set_result(None)
     assert whole.result(MOST_SECONDS) == [[0], [20, 22], [40, 42, 44, 46]]
     assert evaluate.batches == [[0, 10, 20], [11, 21], [22], [23]]
-
-
-def together(works: Sequence[Work[list[int]]]) -> Work[list[list[int]]]:
-    return (yield Together(works))
 
 
 def test_a_batch_does_not_wait_for_a_call_in_another_thread(scheduler: Scheduler) -> None:
@@ -74,8 +81,7 @@ def test_a_batch_does_not_wait_for_a_call_in_another_thread(scheduler: Scheduler
 
 
 def test_all_work_is_done_in_one_thread_and_events_are_told_there(scheduler: Scheduler) -> None:
-    threads = set[int]()
-    told: list[Event] = []
+    threads, told = set[int](), list[Event]()
 
     def observe(event: Event) -> None:
         threads.add(threading.get_ident())
@@ -97,22 +103,17 @@ def test_all_work_is_done_in_one_thread_and_events_are_told_there(scheduler: Sch
 
 
 def test_a_stop_ends_work_wherever_it_waits(scheduler: Scheduler) -> None:
-    evaluate, ended = Doubling(), list[str]()
-    seats = Seats(["the only one"])
+    evaluate, ended, seats, calling = Doubling(), list[str](), Seats(["the only one"]), threading.Event()
 
     def hold() -> Work[None]:
         yield from seats.take()
         yield Future[None]()
 
-    def wait_for_seat() -> Work[object]:
-        return (yield from seats.take())
-
     def wait_for_call() -> Work[None]:
-        def call(_: Observe) -> None:
+        def call(tell: Observe) -> None:
             try:
-                while True:
-                    time.sleep(0.01)
-                    check_stops()
+                calling.set()
+                tell_for_ever(tell)
             finally:
                 ended.append("call")
 
@@ -121,29 +122,26 @@ def test_a_stop_ends_work_wherever_it_waits(scheduler: Scheduler) -> None:
         finally:
             ended.append("work")
 
-    for work in (hold, wait_for_seat, wait_for_call, lambda: together([write(evaluate, 0, 9, Future())])):
+    scheduler.submit(hold(), held := Stop())
+    for work in (wait_for_call(), seats.take(), together(write(evaluate, 0, 9, Future()))):
         stop = Stop()
-        begun = scheduler.submit(work(), Stop(stop))
-        time.sleep(0.05)
+        begun = scheduler.submit(work, Stop(stop))
+        assert calling.wait(MOST_SECONDS)
+        time.sleep(0.02)
         assert not begun.done()
         stop.set(KeyboardInterrupt())
-        if work is not hold:
-            with pytest.raises(KeyboardInterrupt):
-                begun.result(MOST_SECONDS)
+        with pytest.raises(KeyboardInterrupt):
+            begun.result(MOST_SECONDS)
+    with pytest.raises(KeyboardInterrupt):  # set before, it ends at once
+        scheduler.submit(write(evaluate, 7), stop).result(MOST_SECONDS)
+    held.set(KeyboardInterrupt())
     assert ended == ["call", "work"], "work ends after what it began in another thread"
-    assert scheduler.submit(write(evaluate, 0, 1)).result(MOST_SECONDS) == [0]
-
-
-def test_a_stop_that_was_set_before_ends_at_once(scheduler: Scheduler) -> None:
-    stop = Stop()
-    stop.set(KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        scheduler.submit(write(Doubling(), 0, 1), stop).result(MOST_SECONDS)
+    assert scheduler.submit(write(evaluate, 0)).result(MOST_SECONDS) == [0]
+    assert evaluate.batches == [[0]]
 
 
 def test_who_is_stopped_in_a_batch_ends_and_the_others_are_evaluated_again(scheduler: Scheduler) -> None:
-    stop, began = Stop(), Future[None]()
-    batches: list[list[int]] = []
+    stop, began, batches = Stop(), Future[None](), list[list[int]]()
 
     def evaluate(parts: Sequence[int]) -> list[int]:
         batches.append(sorted(parts))
@@ -152,13 +150,10 @@ def test_who_is_stopped_in_a_batch_ends_and_the_others_are_evaluated_again(sched
             check_stops()
         return [2 * part for part in parts]
 
-    def one(number: int) -> Work[int]:
-        yield began
-        return (yield Batched(evaluate, number))
-
-    stopped, other = scheduler.submit(one(1), stop), scheduler.submit(one(2))
+    stopped = scheduler.submit(write(evaluate, 1, began=began), stop)
+    other = scheduler.submit(write(evaluate, 2, began=began))
     began.set_result(None)
-    assert other.result(MOST_SECONDS) == 4
+    assert other.result(MOST_SECONDS) == [4]
     with pytest.raises(KeyboardInterrupt):
         stopped.result(MOST_SECONDS)
     assert batches == [[1, 2], [2]]
@@ -169,50 +164,28 @@ def test_an_evaluation_that_fails_is_an_error_of_each(scheduler: Scheduler) -> N
     begun = [scheduler.submit(write(evaluate, number, 1, began)) for number in (1, 5)]
     began.set_result(None)
     assert [type(each.exception(MOST_SECONDS)) for each in begun] == [MemoryError] * 2
-    assert scheduler.submit(write(evaluate, 1, 1)).result(MOST_SECONDS) == [2]
+    assert scheduler.submit(write(evaluate, 1)).result(MOST_SECONDS) == [2]
 
 
 @pytest.mark.parametrize("failing", [0, 1])
 def test_an_error_of_one_ends_what_is_done_beside_it(scheduler: Scheduler, failing: int) -> None:
-    ended, began = list[int](), threading.Event()
+    ended, began = threading.Event(), threading.Event()
 
-    def fail() -> Work[list[int]]:
+    def fail() -> Work[None]:
         yield InThread(lambda _: began.wait(MOST_SECONDS))
         raise ValueError("enough")
 
-    def go_on() -> Work[list[int]]:
-        def call(_: Observe) -> None:
-            began.set()
-            while True:
-                time.sleep(0.01)
-                check_stops()
-
+    def go_on() -> Work[None]:
+        began.set()
         try:
-            yield InThread(call)
+            yield InThread(tell_for_ever)
         finally:
-            ended.append(1)
-        return []
+            ended.set()
 
     works = [go_on(), fail()] if failing else [fail(), go_on()]
     with pytest.raises(ValueError, match="enough"):
-        scheduler.submit(together(works)).result(MOST_SECONDS)
-    assert ended == [1]
-
-
-def test_an_observer_that_raises_ends_the_call_and_the_work(scheduler: Scheduler) -> None:
-    def observe(event: Event) -> None:
-        raise ValueError("enough")
-
-    def call(tell: Observe) -> None:
-        while True:
-            tell(Wrote("."))
-            time.sleep(0.01)
-
-    def work() -> Work[None]:
-        yield InThread(call, observe)
-
-    with pytest.raises(ValueError, match="enough"):
-        scheduler.submit(work()).result(MOST_SECONDS)
+        scheduler.submit(together(*works)).result(MOST_SECONDS)
+    assert ended.is_set()
 
 
 def test_seats_go_to_who_came_first_and_none_are_left_when_they_are_closed(scheduler: Scheduler) -> None:
@@ -226,21 +199,11 @@ def test_seats_go_to_who_came_first_and_none_are_left_when_they_are_closed(sched
             seats.give_back(seat)
         return seat
 
-    def close() -> Work[None]:
-        yield InThread(lambda _: None)
-        seats.close()
-
     found = [scheduler.submit(sit(number)) for number in range(5)]
     assert [each.result(MOST_SECONDS) for each in found] == ["seat"] * 5
     assert order == [0, 1, 2, 3, 4]
-    scheduler.submit(close()).result(MOST_SECONDS)
+    seats.close()
     assert scheduler.submit(sit(9)).result(MOST_SECONDS) is None
-
-
-def test_work_alone_needs_no_scheduler() -> None:
-    assert run_alone(together([write(Doubling(), 0, 2), write(Doubling(), 4, 1)])) == [[0, 2], [8]]
-    with pytest.raises(MemoryError):
-        run_alone(write(Doubling(MemoryError()), 0, 1))
 
 
 def test_closing_waits_for_work_and_ends_the_threads() -> None:
@@ -250,4 +213,3 @@ def test_closing_waits_for_work_and_ends_the_threads() -> None:
     scheduler.close()
     assert len(work.result(0)) == 200
     assert threading.active_count() == before
-    Scheduler(2).close()

@@ -1,11 +1,9 @@
-"""Functions that tests call in a worker: they answer, tell, wait, crash, print, and ask for memory."""
+"""Functions that tests call in a worker: they tell, wait, crash, print, and ask for memory."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
-import re
 import signal
 import sys
 import threading
@@ -13,16 +11,7 @@ import time
 from concurrent.futures import Future
 from pathlib import Path
 
-from vrt_lite.errors import ShortageError, VideoError
 from vrt_lite.interfaces import Encoding, Observe, Working, Wrote, check_stops
-
-
-def process_id() -> int:
-    return os.getpid()
-
-
-def add(a: int, b: int) -> int:
-    return a + b
 
 
 def describe_process() -> tuple[list[str], str, bool]:
@@ -63,33 +52,9 @@ def print_noise() -> int:
     return len(os.read(0, 1))
 
 
-def write_last_line_and_abort(line: str) -> None:
+def abort(line: str) -> None:
     os.write(2, f"first\n{line}\n\n".encode())
     os.abort()
-
-
-def read_null() -> None:
-    ctypes.string_at(0)
-
-
-def leave(status: int) -> None:
-    os._exit(status)
-
-
-def kill_itself() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def raise_video_error() -> None:
-    raise VideoError("a.mp4", "is no video")
-
-
-def raise_shortage() -> None:
-    raise ShortageError("open files")
-
-
-def raise_file_error() -> None:
-    Path("/nowhere/at/all").read_bytes()
 
 
 class StrangeError(Exception):
@@ -99,19 +64,13 @@ class StrangeError(Exception):
         super().__init__(f"strange {number}")
 
 
-def raise_strange() -> None:
-    raise StrangeError(number=7)
-
-
-def return_lock() -> object:
-    return threading.Lock()
+def fail(error: Exception | None = None) -> None:
+    raise error or StrangeError(number=7)
 
 
 def allocate(size: int) -> int:
     """Allocate and use memory; returns how much."""
-    with contextlib.suppress(ValueError):
-        return len(bytearray(size))
-    return 0
+    return len(bytearray(size))
 
 
 def wait_for_all(folder: Path, number: int, count: int) -> int:
@@ -126,19 +85,13 @@ def wait_for_all(folder: Path, number: int, count: int) -> int:
 def lose_an_error(how: str) -> None:
     """Wait for what another thread was to do, which it cannot."""
 
-    def fail() -> None:
+    def fail_in_thread(_: object = None) -> None:
         raise MemoryError
 
-    if how == "thread":
-        threading.Thread(target=fail).start()
-    else:
+    work = fail_in_thread
+    if how == "callback":
         done = Future[None]()
-        done.add_done_callback(lambda _: fail())
-        threading.Thread(target=done.set_result, args=(None,)).start()
+        done.add_done_callback(fail_in_thread)
+        work = done.set_result
+    threading.Thread(target=work, args=(None,)).start()
     time.sleep(600)
-
-
-def hold_the_interpreter() -> None:
-    """Let no other thread run."""
-    pattern = re.compile("(a|aa)+$")
-    pattern.match("a" * 60 + "b")
