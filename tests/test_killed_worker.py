@@ -54,7 +54,7 @@ def make_command(name: str, store: Path) -> list[str]:
         table = store.with_suffix(".csv")
         rows = [f"{a},{b},{PROMPT},A" for a in CLIPS[:3] for b in CLIPS[:3] if a < b]
         table.write_text("\n".join(["a,b,prompt,overall", *rows]), encoding="utf-8")
-        command = ["eval", str(table), "--store", str(store), "--jobs", "3", *SMALL]
+        command = ["eval", str(table), "--store", str(store), "--jobs", "4", *SMALL]
     return [*command, "--json", "--no-cache"]
 
 
