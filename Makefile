@@ -52,9 +52,11 @@ demo: $(VENV)/run.stamp
 
 # Each file's tests in one of several processes, as many as there are processors, at most 8: more threads than one
 # contend. Files go in their order: by default those with few tests would be last, which are the longest ones.
+# One worker more than processors: many tests wait for a server or for a process that ends.
+WORKERS = $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 1, 8))")
 test: export OMP_NUM_THREADS := 1
 test: $(VENV)/test.stamp
-	$(RUN) pytest --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+	$(RUN) pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 nightly: $(VENV)/test.stamp
 	$(RUN) pytest -m nightly
