@@ -259,7 +259,7 @@ def test_a_large_model_stops_in_time(
     cut_7b: Path, pattern: str, pause_seconds: float, options: tuple[str, ...], tmp_path: Path
 ) -> None:
     paths = write_clips(tmp_path, 2, size=(1280, 720))
-    for number in range(3):
+    for number in range(5):
         with started("compare", *paths, "--prompt", "A fox.", "--model", str(cut_7b), *options) as process:
             wait_for_line(process, pattern)
             time.sleep(pause_seconds + 0.3 * number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import threading
@@ -49,14 +50,14 @@ WAIT_SECONDS = 20.0
 Asked = tuple[Path, Path, str]
 
 
-def judge_pair(name: str) -> Iterator[tuple[Verdict, Verdict]]:
+def judge_pairs(name: str, *pairs: Asked) -> Iterator[tuple[Verdict, Verdict]]:
     """The verdict of each order, judged at once with the other one, and alone."""
-    a, b, prompt = PAIRS[name]
     with Judge(name, settings=BOTH, measures=False) as two, Judge(name, settings=ONE, measures=False) as one:
-        for order in two.compare(a, b, prompt=prompt).orders:
-            first, second = (a, b) if order.first == 1 else (b, a)
-            alone = one.compare(first, second, prompt=prompt).verdict
-            yield order.verdict, alone if order.first == 1 else alone.mirrored()
+        for a, b, prompt in pairs:
+            for order in two.compare(a, b, prompt=prompt).orders:
+                first, second = (a, b) if order.first == 1 else (b, a)
+                alone = one.compare(first, second, prompt=prompt).verdict
+                yield order.verdict, alone if order.first == 1 else alone.mirrored()
         plan = two.mode.plan()
         assert plan
         assert plan.settings.sequences == 2
@@ -68,15 +69,25 @@ PAIRS = {"vrt-tiny-2": (STAR, CIRCLE, "A blue star moves up."), "vrt-tiny-0": (A
 @pytest.mark.parametrize("name", PAIRS)
 def test_both_orders_at_once_are_judged_as_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit; nearly so if it is run as a large model is, with the kernel for single tokens."""
-    for at_once, alone in judge_pair(name):
+    for at_once, alone in judge_pairs(name, PAIRS[name]):
         assert at_once == alone
     if name == "vrt-tiny-0":  # the other one is enough
         return
     monkeypatch.setattr(engine, "SMALL_MODEL_BYTES", 0)
-    for at_once, alone in judge_pair(name):
+    for at_once, alone in judge_pairs(name, PAIRS[name]):
         for key, preference in alone.preferences.items():
             assert at_once.preferences[key].winner == preference.winner
             assert at_once.preferences[key].odds == pytest.approx(preference.odds, abs=MOST_APART)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", PAIRS)
+def test_many_pairs_are_judged_as_alone_bit_for_bit(name: str, tmp_path: Path) -> None:
+    from examples.ladder import PROMPT, write_ladder
+
+    pairs = [(a, b, PROMPT) for a, b in itertools.combinations(write_ladder(tmp_path), 2)]
+    for at_once, alone in judge_pairs(name, *pairs):
+        assert at_once == alone
 
 
 class EndedError(Exception):
