@@ -9,7 +9,7 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -40,6 +40,8 @@ _KNOWN = (*TEXT_TYPES, *(kind for kind in CONVERTER_TYPES if kind not in TEXT_TY
 _SHARD_BYTES = 5_000_000_000
 """The most that a shard has where its publisher has not chosen another size."""
 _ANY_MEMORY = 2**62
+ShapeAs = Callable[[str, str], ModelShape]
+"""Gives a model's shape for the types of its text and projector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +99,16 @@ def list_pull_options(reference: str, quant: str = "", *, projector_type: str | 
         profile, preferred = parse_profile(source.profile, f"recipe {source.name}"), recipes()[source.name].quant
         quants = _types(source.repository, quant) or source.quants or QUANTS
         shards = (_SHARD_BYTES,) * (source.checkpoint_size // _SHARD_BYTES)
-        options = _convert(source.config, quants, projector_type, fetched=source.checkpoint_size, shards=shards)
+        shape_as = partial(_shape_of_recipe, json.dumps(source.config))
+        options = _convert(shape_as, quants, projector_type, fetched=source.checkpoint_size, shards=shards)
         return PullOptions(source.name, profile, bool(source.checkpoint_size), options, preferred.lower())
     listed = list_source(source)
     try:
         if is_checkpoint(listed):
             return _read_checkpoint(source, listed, quant, projector_type)
         found, config = _select(listed, quant), _config_of(listed)
-        options = tuple(_describe(partial(_shape, config), files) for files in found)
+        shape_as = cache(partial(_shape, config))
+        options = tuple(_describe(shape_as, files) for files in found)
     except ModelError as error:
         raise ModelError(f"{listed.repository} cannot be estimated: {error}") from error
     options = tuple(sorted(options, key=lambda option: option.disk.stays, reverse=True))
@@ -122,7 +126,7 @@ def _read_checkpoint(source: Recipe, listed: Listing, quant: str, projector_type
         profile = load_profile(own) if own.is_file() else default_profile()
     sizes = [shard.size for shard in shards.values()]
     fetched = sum(sizes) + sum(file.size for file in listed.files if file.path in SMALL_FILES)
-    options = _convert(config, quants, projector_type, fetched=fetched, shards=sizes)
+    options = _convert(partial(_shape, config), quants, projector_type, fetched=fetched, shards=sizes)
     return PullOptions(source.name, profile, True, options)
 
 
@@ -132,12 +136,12 @@ def _types(repository: str, quant: str) -> tuple[str, ...]:
 
 
 def _convert(
-    config: Mapping[str, Any], quants: Sequence[str], projector_type: str, *, fetched: int, shards: Sequence[int]
+    shape_as: ShapeAs, quants: Sequence[str], projector_type: str, *, fetched: int, shards: Sequence[int]
 ) -> tuple[PullOption, ...]:
     """What comes of a checkpoint with these sizes of shards; `fetched` is 0 if it is published as GGUF."""
     options: list[PullOption] = []
     for quant in quants:
-        shape = _shape(config, quant, projector_type)
+        shape = shape_as(quant, projector_type)
         stays = shape.text_bytes + shape.projector
         most = stays + max(shards, default=0)  # a shard is deleted once it is converted
         options.append(PullOption(quant, shape, DiskUse(fetched or stays, stays, most)))
@@ -155,8 +159,8 @@ def _select(listed: Listing, quant: str) -> list[SelectedFiles]:
     return found or [select_files(listed, quant=quant, memory_bytes=_ANY_MEMORY)]
 
 
-def _describe(shape_as: Callable[[str, str], ModelShape], files: SelectedFiles) -> PullOption:
-    """A GGUF pair by its listed quants and sizes. `shape_as` gives the shape for the types of text and projector."""
+def _describe(shape_as: ShapeAs, files: SelectedFiles) -> PullOption:
+    """A GGUF pair by its listed quants and sizes."""
     quant, projector = files.quant.lower(), quant_of(files.projector.name).lower()
     projector = projector if projector in ("f32", *PROJECTOR_TYPES) else PROJECTOR_TYPE
     if quant in _KNOWN:
@@ -170,13 +174,13 @@ def _describe(shape_as: Callable[[str, str], ModelShape], files: SelectedFiles) 
 
 
 def _shape(config: Mapping[str, Any], text_type: str, projector_type: str) -> ModelShape:
-    return _describe_shape(json.dumps(config), text_type, projector_type)
+    return shape_of(*describe_pair(config, text_type=text_type, projector_type=projector_type))
 
 
 @lru_cache(maxsize=256)
-def _describe_shape(config: str, text_type: str, projector_type: str) -> ModelShape:
-    """The shape from a config.json. A server that lists its models asks for some fifty, again and again."""
-    return shape_of(*describe_pair(json.loads(config), text_type=text_type, projector_type=projector_type))
+def _shape_of_recipe(config: str, text_type: str, projector_type: str) -> ModelShape:
+    """The shape by a recipe's config.json. Each list of models asks for some fifty."""
+    return _shape(json.loads(config), text_type, projector_type)
 
 
 def _config_of(listed: Listing) -> Mapping[str, Any]:
