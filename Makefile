@@ -50,9 +50,8 @@ demo: $(VENV)/run.stamp
 	@echo "  vrt-lite serve --open         the same in the browser"
 	@[ -t 1 ] || cat $(VENV)/better_judge.txt
 
-# Each file's tests in one of several processes, as many as there are processors, at most 8: more threads than one
-# contend. Files go in their order: by default those with few tests would be last, which are the longest ones.
-# One worker more than processors: many tests wait for a server or for a process that ends.
+# One worker process more than there are processors, at most 8: many tests wait for a server or for a process that ends.
+# A file's tests run in one worker. Files run in their order: by default those with few tests are last, which are long.
 WORKERS = $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 1, 8))")
 test: export OMP_NUM_THREADS := 1
 test: $(VENV)/test.stamp
