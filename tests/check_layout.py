@@ -24,7 +24,7 @@ TREES = {
 }
 """The four trees, and the other trees that each may import."""
 LAYERS = """
-    errors advice < disk shortage < tables clip_files < protocol machine < profile interfaces
+    errors advice < shortage < disk < tables clip_files < protocol machine < profile interfaces
     < withholding scheduler worker < judge video models < settings pair_frames embeddings conversion
     < measures stored_settings < records pulling < schema decoder < fitting < backends < tuning
     < server_mode < modes < forecast < model_list < recording < trace_file < comparing < judge_worker < api

@@ -19,7 +19,6 @@ from chat_server import says, serving
 from judgements import FINAL, judgement, sure
 from surroundings import LIMITED, small_disk
 
-from vrt_lite import disk
 from vrt_lite.cli import run
 from vrt_lite.embeddings import cache_folder
 from vrt_lite.models import library
@@ -233,26 +232,15 @@ PIPED = {
 
 
 @pytest.mark.parametrize("name", PIPED)
-def test_a_pipe_without_a_partner_is_given_up(
+def test_a_pipe_is_refused_at_once(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(disk, "_WRITER_SECONDS", 0.1)
     for file in ("prompt.txt", "table.csv", "ab.json", "x.gguf", "config.json", "clip.mp4"):
         os.mkfifo(tmp_path / file)
     began = time.monotonic()
     assert run([word.format(tmp_path) for word in PIPED[name]]) in {2, 3, 4, 7}
     assert time.monotonic() - began < 5
     assert line_of(capfd.readouterr().err).startswith(("vrt-lite: ", "Usage: "))
-
-
-def test_a_pipe_with_a_partner_is_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "prompt.txt")
-    with (
-        subprocess.Popen(["sh", "-c", f"sleep 0.2; printf 'A star.' > '{tmp_path}/prompt.txt'"]) as writer,
-        disk.open_to_read(tmp_path / "prompt.txt") as file,
-    ):
-        assert file.read() == b"A star."
-    assert writer.returncode == 0
 
 
 @pytest.mark.parametrize("end", ["", "sk-secret-0"])

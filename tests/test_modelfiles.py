@@ -46,8 +46,8 @@ def test_a_model_without_a_profile_talks_like_vr_thinker(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("no-such-model", r"is not here\. Bundled: vrt-tiny-0, vrt-tiny-2\."),
-        ("no-such-file.gguf", "does not exist"),
+        ("no-such-model", r"is not here\. Here are: vrt-tiny-0, vrt-tiny-2\."),
+        ("no-such-file.gguf", "is not here"),
         ("http://example.org/model", "is not here"),
     ],
 )
@@ -65,7 +65,7 @@ def test_a_folder_must_hold_one_of_each(copy: Path) -> None:
     other = copy / "other-Q4_K_M.gguf"
     shutil.copy(text, other)
     shutil.copy(text, copy / "x.imatrix.gguf")
-    refused(r"one text GGUF .* found other-Q4_K_M\.gguf, .*-Q8_0\.gguf\. Give one")
+    refused(r"one text GGUF .* found other-Q4_K_M\.gguf, .*-Q8_0\.gguf\. Give the text GGUF")
     assert find(other).text == other
     other.unlink()
     shutil.copy(projector, copy / "mmproj-other-F16.gguf")

@@ -8,46 +8,39 @@ import hashlib
 import os
 import re
 import secrets
-import select
-import stat
-import sys
 from collections.abc import Generator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Literal
 
 from vrt_lite.errors import ModelError
+from vrt_lite.shortage import shortage_of
 
 HOME_VARIABLE: Final = "VRT_LITE_HOME"
-_SETTINGS_NAME: Final = "config.toml"
-_WRITER_SECONDS = 10.0
 _PLAIN = re.compile(r'[^\x00-\x1f\\/:*?"<>|]+')
 
 
 def home() -> Path:
     """VRT_LITE_HOME, else the user's folder for files that can be downloaded again."""
-    return _find_folder("XDG_CACHE_HOME", ".cache")
+    return _find_folder("cache")
 
 
 def data_home() -> Path:
     """VRT_LITE_HOME, else the user's folder for results that took time to make."""
-    return _find_folder("XDG_DATA_HOME", ".local/share")
-
-
-def _find_folder(variable: str, default: str) -> Path:
-    if own := os.environ.get(HOME_VARIABLE):
-        return Path(own)
-    if sys.platform == "win32":
-        variable, default = "LOCALAPPDATA", "AppData/Local"
-    return Path(os.environ.get(variable) or Path.home() / default) / "vrt-lite"
+    return _find_folder("data")
 
 
 def settings_path() -> Path:
     """The file of the user's settings, in VRT_LITE_HOME or else where this system keeps settings; it may not exist."""
-    if own := os.environ.get(HOME_VARIABLE):
-        return Path(own) / _SETTINGS_NAME
-    from platformdirs import user_config_path  # noqa: PLC0415 - not where one folder holds everything
+    return _find_folder("config") / "config.toml"
 
-    return user_config_path("vrt-lite", appauthor=False) / _SETTINGS_NAME
+
+def _find_folder(kind: Literal["cache", "data", "config"]) -> Path:
+    if own := os.environ.get(HOME_VARIABLE):
+        return Path(own)
+    from platformdirs import PlatformDirs  # noqa: PLC0415 - not where one folder holds everything
+
+    return Path(getattr(PlatformDirs("vrt-lite", appauthor=False), f"user_{kind}_dir"))
 
 
 def is_plain_name(name: str) -> bool:
@@ -61,26 +54,13 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def allocated_bytes(path: Path) -> int:
-    """The bytes that a file takes on the disk, which may be less than its size; 0 for anything else."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return 0
-    blocks = getattr(status, "st_blocks", status.st_size)  # Windows has none
-    return min(status.st_size, 512 * blocks) if stat.S_ISREG(status.st_mode) else 0
-
-
 def open_to_read(path: Path) -> BinaryIO:
-    """Open a file for its bytes. Raises OSError, for a pipe also if no program opens its other end in ten seconds."""
-    if not path.is_fifo():
+    """Open a regular file for its bytes: a pipe might never end. Raises OSError, ShortageError."""
+    _check_regular(path)
+    try:
         return path.open("rb")
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
-    if not select.select([file], [], [], _WRITER_SECONDS)[0]:
-        file.close()
-        raise TimeoutError(errno.ETIMEDOUT, "it is a pipe, and nothing writes into it", str(path))
-    os.set_blocking(file.fileno(), True)
-    return file
+    except OSError as error:
+        raise shortage_of(error) or error from error
 
 
 @contextlib.contextmanager
@@ -129,24 +109,13 @@ def disk_errors() -> Generator[None]:
         ) from error
 
 
-@contextlib.contextmanager
-def locked(name: str) -> Generator[bool]:
-    """Hold the lock of that name against other processes; yields whether this process had to wait for it.
+def locked(name: str) -> AbstractContextManager[object]:
+    """Hold the lock of that name against other processes, and wait for it. The system frees it when a process dies.
 
-    The system frees it when a process dies. `name` is a plain file name, or two with a slash between them.
+    `name` is a plain file name, or two with a slash between them. Raises OSError.
     """
-    from filelock import FileLock, Timeout  # noqa: PLC0415 - only where something is fetched or removed
+    from filelock import FileLock  # noqa: PLC0415 - only where something is fetched or removed
 
     folder = home() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / name.replace("/", "--"))
-    try:
-        lock.acquire(timeout=0)
-        waited = False
-    except Timeout:
-        lock.acquire()
-        waited = True
-    try:
-        yield waited
-    finally:
-        lock.release()
+    return FileLock(folder / name.replace("/", "--"))

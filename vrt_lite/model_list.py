@@ -110,7 +110,7 @@ def _list_stored(model: StoredModel) -> ListedModel:
         state="damaged" if damage else "here",
         quant=manifest.quant,
         disk_bytes=model.size_bytes,
-        verified=manifest.verified,
+        verified=bool(recipe and recipe.verified),
         licence=manifest.licence,
         licence_url=recipe.licence_url if recipe else "",
         repository=manifest.repository,

@@ -16,7 +16,7 @@ from vrt_lite.backends import BackendEngine, Engine, SharedEngine, Used, describ
 from vrt_lite.disk import file_sha256
 from vrt_lite.fitting import advise_smaller
 from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working
-from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
+from vrt_lite.models import ModelFiles, find, profile_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
 from vrt_lite.records.judgement import FileUsed, ModelUsed
@@ -157,7 +157,7 @@ class _FileMode:
             if not self._digests:
                 # The projector's is needed first: it finds what earlier runs have encoded.
                 projector = self._pool.submit(self._digest, self._files.projector)
-                text = self._pool.submit(gguf_sha256, self._files.text, self._digest)
+                text = self._pool.submit(self._digest, self._files.text)
                 self._digests = {"text": text, "projector": projector}
             return self._digests
 

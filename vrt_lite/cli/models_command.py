@@ -46,7 +46,6 @@ def pull(model: str, *, projector_type: str | None, profile: Path | None, quiet:
     found by its name: vrt-lite compare a.mp4 b.mp4 --model NAME
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.models import bundled_names  # noqa: PLC0415
-    from vrt_lite.models.quants import total_memory  # noqa: PLC0415
     from vrt_lite.pulling import pull as pull_model  # noqa: PLC0415
     from vrt_lite.show.screen import CountedWork, Screen  # noqa: PLC0415
 
@@ -55,10 +54,7 @@ def pull(model: str, *, projector_type: str | None, profile: Path | None, quiet:
         if model in bundled_names():
             progress.say(f"{model} comes with vrt-lite; there is nothing to pull.")
             return
-        memory_bytes = total_memory()
-        pulled = pull_model(
-            model, memory_bytes=memory_bytes, progress=progress, projector_type=projector_type, profile=profile
-        )
+        pulled = pull_model(model, progress=progress, projector_type=projector_type, profile=profile)
         progress.say(f"ready: vrt-lite compare a.mp4 b.mp4 --model {pulled.manifest.name}")
     if not quiet:
         click.echo(str(pulled.folder))
@@ -116,9 +112,9 @@ def rm(model: str) -> None:
         unfinished = library.partial_folder(name).is_dir()
         if not here and not unfinished:
             raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
-        freed = library.remove_folder(library.partial_folder(name))
-        if here:
-            freed += library.remove_folder(here.folder)
+        freed = library.partial_bytes(name) + (here.size_bytes if here else 0)
+        library.remove_folder(library.partial_folder(name))
+        library.remove_folder(library.model_folder(name))
     print_text(f"{name} is deleted, {format_bytes(freed)}")
 
 

@@ -116,10 +116,9 @@ def _describe(
 
 
 def _header(file: GgufFile, lengths: dict[str, int]) -> Gguf:
-    values = {key: f.value for key, f in file.fields.items() if isinstance(f.value, str | int | float)}
-    arrays = {key: len(f.value) for key, f in file.fields.items() if f.type is GGUFValueType.ARRAY}
+    values = {key: len(f.value) if f.type is GGUFValueType.ARRAY else f.value for key, f in file.fields.items()}
     tensors = (Tensor(t.name, t.shape[::-1], int(t.type), aligned(t.size)) for t in file.targets)
-    return Gguf(values, arrays | lengths, tuple(tensors))
+    return Gguf(values | lengths, tuple(tensors))
 
 
 def _read_authorship(checkpoint: Checkpoint, count: int, given: Mapping[str, Any]) -> Metadata:

@@ -23,8 +23,7 @@ from vrt_lite.disk import HOME_VARIABLE, data_home, home, settings_path
 from vrt_lite.errors import ASK_DOCTOR, ModelError, StoreError, UsageError, VrtError
 from vrt_lite.machine import EngineSettings, Machine, MachineMemory, format_bytes
 from vrt_lite.models import bundled_names, find
-from vrt_lite.models.gguf import gguf_bytes
-from vrt_lite.models.library import list_unreadable, partial_bytes, partial_names, recipes, stored_models
+from vrt_lite.models.library import partial_bytes, partial_names, recipes, stored_models
 from vrt_lite.models.quants import total_memory
 from vrt_lite.runs.store import Store, users_store
 from vrt_lite.stored_settings import KEYS, LOCAL, read_stored
@@ -239,10 +238,8 @@ def check_models() -> Iterator[Finding]:
         except ModelError as error:
             yield Finding("model_damaged", "problem", str(error), repair)
         else:
-            size = gguf_bytes(files.text) + gguf_bytes(files.projector)
+            size = files.text.stat().st_size + files.projector.stat().st_size
             yield Finding("model", "ok", f"{name}: whole, {format_bytes(size)}")
-    for name in list_unreadable():
-        yield Finding("model_damaged", "problem", f"{name} is damaged: its manifest cannot be read", _pull(name))
     for name in partial_names():
         text = f"{name} is not complete: {format_bytes(partial_bytes(name))} have arrived"
         yield Finding("pull_unfinished", "note", text, _pull(name))

@@ -95,7 +95,7 @@ def _fetch_all(listed: Listing, files: list[HubFile], folder: Path, report: Repo
     for number, (file, to) in enumerate(missing, start=1):
         to.parent.mkdir(parents=True, exist_ok=True)
         if not _is_whole(to, file):
-            download(listed, file, to, sha256=file.sha256)
+            download(listed, file, to)
         if number % 100 == 0 or file.size > 1e8:
             report(f"{number} of {len(missing)}: {file.path}")
         if to.suffix == ".zip":

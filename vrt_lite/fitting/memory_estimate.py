@@ -182,7 +182,7 @@ def shape_of(text: Gguf, projector: Gguf) -> ModelShape:
         kv_heads=number("attention.head_count_kv"),
         head_size=number("attention.key_length") or width // heads,
         vocabulary=embedding.dimensions[-1],
-        merges=text.lengths.get("tokenizer.ggml.merges", 0),
+        merges=text.number("tokenizer.ggml.merges"),
         trained_context=number("context_length"),
         projector=_bytes_of(projector.tensors),
         vision_layers=vision("block_count"),

@@ -19,14 +19,15 @@ from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import ModelShape, shape_of
-from vrt_lite.models.gguf import normalise_quant, quant_of
+from vrt_lite.models.gguf import quant_of
 from vrt_lite.models.hub import Listing, list_repository
 from vrt_lite.models.library import Recipe, recipes
-from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant
+from vrt_lite.models.quants import choose_quant
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
-from vrt_lite.pulling.checkpoint_pull import CHOICES, PROJECTOR_TYPE, check_type, find_shards, read_config
+from vrt_lite.pulling.checkpoint_pull import CHOICES, check_type, find_shards, read_config
 from vrt_lite.pulling.gguf_files import SelectedFiles, select_files
 from vrt_lite.pulling.pull_source import (
+    PROJECTOR_TYPE,
     SMALL_FILES,
     fetch_small_files,
     is_checkpoint,
@@ -80,11 +81,11 @@ class PullOptions:
         """The quant that a pull takes by itself on a machine with this memory; "" if none fits."""
         if self.preferred:
             return self.preferred
-        taken = [option for option in self.options if option.quant in CHOICES or not self.converted]
-        files = [TextFile(o.quant, normalise_quant(o.quant), o.shape.text_bytes) for o in taken]
+        texts = {o.quant: o.shape.text_bytes for o in self.options if o.quant in CHOICES or not self.converted}
         projector = max(option.shape.projector for option in self.options)
-        best = best_quant(files, int(memory_bytes * SHARE_OF_MEMORY) - projector)
-        return best.path if best else ""
+        with contextlib.suppress(ModelError):
+            return choose_quant(self.name, texts, projector, memory_bytes=memory_bytes)
+        return ""
 
 
 def list_pull_options(reference: str, quant: str = "", *, projector_type: str | None = None) -> PullOptions:

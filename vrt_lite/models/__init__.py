@@ -5,24 +5,14 @@ What the engine trusts in a file is not checked: a file that ends its process en
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import SMALL_MODEL_BYTES
-from vrt_lite.models.gguf import (
-    Header,
-    gguf_bytes,
-    list_pair,
-    parts_of,
-    projector_rank,
-    read_gguf,
-    whole_name,
-    without_quant,
-)
+from vrt_lite.models.gguf import Header, list_pair, projector_rank, read_gguf, without_quant
 from vrt_lite.models.library import find_stored, recipes, stored_models
 from vrt_lite.profile import BUNDLED, CELLS, PROFILE_NAME, Clock, Profile, default_profile, load_profile, parse_profile
 
@@ -40,8 +30,8 @@ _BUNDLE = Path(__file__).parents[1] / "bundled"
 class ModelFiles:
     """A judge's files and its profile.
 
-    `text` is the first part of a split file. `projector` was chosen from `projectors`, one in several types, if none
-    was named. A model without a profile is given VR-Thinker's: `has_profile` is False.
+    `projector` was chosen from `projectors`, one in several types, if none was named. A model without a profile is
+    given VR-Thinker's: `has_profile` is False.
     """
 
     name: str
@@ -54,7 +44,7 @@ class ModelFiles:
     @property
     def is_small(self) -> bool:
         """Whether a judgement takes about a second."""
-        return gguf_bytes(self.text) < SMALL_MODEL_BYTES
+        return self.text.stat().st_size < SMALL_MODEL_BYTES
 
 
 def bundled_names() -> tuple[str, ...]:
@@ -77,35 +67,26 @@ def find(model: str | Path | None = None, *, projector: Path | None = None) -> M
         projector = projector or pulled.path("projector")
         return replace(find(pulled.path("text"), projector=projector), name=pulled.manifest.name)
     if not path.exists():
-        raise _not_here(path, given_as_file=projector is not None or path.suffix == ".gguf")
-    texts, projectors = list_pair(path if path.is_dir() else path.parent)
-    texts = texts if path.is_dir() else [parts_of(path)[0]]
-    projectors = [] if projector else sorted(projectors, key=lambda path: projector_rank(path.name))
+        raise _not_here(path)
+    texts, projectors = list_pair(path) if path.is_dir() else ([path], list_pair(path.parent)[1])
+    projectors = sorted(projectors, key=lambda path: projector_rank(path.name)) if projector is None else [projector]
     # Projectors whose names differ only in the type are one.
-    kinds = {without_quant(path.name): path for path in projectors} if not projector else {"given": projector}
+    kinds = {without_quant(path.name): path for path in projectors}
     for what, found in (("text GGUF", texts), ("projector (*mmproj*.gguf)", list(kinds.values()))):
         if len(found) != 1:
             names = ", ".join(path.name for path in found) or "none"
-            option = " with --projector" if what.startswith("projector") else ", not the folder"
-            raise ModelError(f"{path} needs one {what} in its folder; found {names}. Give one file{option}.")
-    text, projector = texts[0], projector or projectors[0]
-    if not projector.is_file():
-        raise ModelError(f"Projector file {projector} does not exist.")
+            raise ModelError(
+                f"{path} needs one {what} in its folder; found {names}. Give the text GGUF, not the folder, and the "
+                "other file with --projector."
+            )
+    text, projector = texts[0], projectors[0]
     header = _check(text, projector)
     own = text.parent / PROFILE_NAME
     profile = load_profile(own) if own.is_file() else _default_for(header)
     profile = replace(profile, cell=CELLS[str(header["general.architecture"])])
-    name = path.name if path.is_dir() else whole_name(text.stem)
-    return ModelFiles(name, text, projector, profile, tuple(projectors), own.is_file())
-
-
-def gguf_sha256(path: Path, digest: Callable[[Path], str]) -> str:
-    """The sha256 of a GGUF; of a split one, that of its parts' sha256 in hexadecimal, one after another.
-
-    `digest` gives a file's sha256.
-    """
-    digests = [digest(part) for part in parts_of(path)]
-    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    return ModelFiles(
+        path.name if path.is_dir() else path.stem, text, projector, profile, tuple(projectors), own.is_file()
+    )
 
 
 def profile_of(model: str | Path | None) -> Profile:
@@ -125,24 +106,19 @@ def profile_of(model: str | Path | None) -> Profile:
     return find(model).profile
 
 
-def _not_here(path: Path, *, given_as_file: bool) -> ModelError:
-    """The error for an unknown model, with the ways to get it, or with the models that there are."""
-    here = [model.manifest.name for model in stored_models()]
-    if path.name in (*here, *bundled_names()):
-        return ModelError(f"{path} is not here, but a model of that name is: use it with --model {path.name}")
-    if path.name in recipes():
-        return ModelError(
-            f"{path} is not here. Fetch the model of that name with vrt-lite pull {path.name}, and use it with "
-            f"--model {path.name}"
+def _not_here(path: Path) -> ModelError:
+    """The error for an unknown model, with the way to get it, or with the models that there are."""
+    here = [*bundled_names(), *(model.manifest.name for model in stored_models())]
+    if path.name in here:
+        step = f"A model of that name is: use it with --model {path.name}"
+    elif path.name in recipes():
+        step = f"Fetch the model of that name with vrt-lite pull {path.name}, and use it with --model {path.name}"
+    else:
+        step = (
+            f"Here are: {', '.join(here)}. Or give a folder that holds a text GGUF and its mmproj GGUF, or a text GGUF "
+            "with --projector. What can be pulled: vrt-lite models"
         )
-    if given_as_file:
-        return ModelError(f"Model file {path} does not exist.")
-    pulled = f" Pulled: {', '.join(here)}." if here else ""
-    names = f"Bundled: {', '.join(bundled_names())}.{pulled}"
-    return ModelError(
-        f"Model {str(path)!r} is not here. {names} Or give a folder that holds a text GGUF and its mmproj GGUF, or a "
-        "text GGUF with --projector. What can be pulled: vrt-lite models"
-    )
+    return ModelError(f"Model {str(path)!r} is not here. {step}")
 
 
 def _default_for(header: Header) -> Profile:

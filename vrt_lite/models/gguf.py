@@ -1,7 +1,5 @@
 """Reads a GGUF's name, which says its quant, and its header: metadata and the place of each tensor, but no weight.
 
-A GGUF may be split into parts, each a file: it is read as one.
-
 The gguf package is not used here: it makes Python objects of a whole vocabulary and trusts every count.
 """
 
@@ -11,8 +9,7 @@ import itertools
 import mmap
 import re
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,13 +18,13 @@ from vrt_lite.errors import ModelError
 from vrt_lite.shortage import shortage_of
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
+_FLOAT, _STRING, _ARRAY = 6, 8, 9
 HEAD: Final = "vrt_lite.head.weight"
 """The weights of the heads with which a judge scores a clip: one after the other, each as wide as the model."""
 _ALIGNMENT: Final = 32
-Value = str | int | float | bool
-Header = dict[str, Value]
-_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(|\.gguf)", re.ASCII)
+Header = dict[str, str | int | float | bool | tuple[float, ...]]
+"""Metadata by key. An array of 32-bit floats is there with its items, any other with its length."""
+_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 _QUANT = re.compile(
     r"(?:^|[-._])((?:UD-)?I?Q\d(?:_[0-9A-Z]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._]|$)", re.IGNORECASE
 )
@@ -47,34 +44,15 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Gguf:
-    """A file's metadata without arrays, the lengths of its arrays, and its tensors in the file's order."""
+    """A file's metadata, and its tensors in the file's order."""
 
     values: Header
-    lengths: dict[str, int]
     tensors: tuple[Tensor, ...]
-    head: tuple[float, ...] = ()
-    """The items of the array HEAD."""
 
     def number(self, key: str) -> int:
-        """A whole number of the metadata; 0 if it is not there."""
+        """A whole number of the metadata, or the length of an array; 0 if it is not there."""
         value = self.values.get(key)
         return value if isinstance(value, int) else 0
-
-
-def part_names(name: str) -> tuple[str, ...]:
-    """The names of all parts of a split GGUF, in order, from the name of any of them; another name alone.
-
-    They are NAME-00001-of-00003.gguf and so on, as llama.cpp requires (llama_split_path).
-    """
-    found = _PART.fullmatch(name)
-    if not found or not 1 <= int(found[2]) <= (count := int(found[3])):
-        return (name,)
-    return tuple(f"{found[1]}-{number:05}-of-{count:05}{found[4]}" for number in range(1, count + 1))
-
-
-def whole_name(name: str) -> str:
-    """The name of a GGUF without what says that the file is a part."""
-    return _PART.sub(r"\1\4", name)
 
 
 def normalise_quant(quant: str) -> str:
@@ -82,15 +60,20 @@ def normalise_quant(quant: str) -> str:
     return quant.upper().replace("FP", "F")
 
 
+def is_part(name: str) -> bool:
+    """Whether a GGUF is one of the files into which llama.cpp splits a model, by its name."""
+    return _PART.search(name) is not None
+
+
 def quant_of(name: str) -> str:
     """The quant at the end of a GGUF's file name, in capitals; "" if there is none."""
-    quants = _QUANT.findall(whole_name(name).removesuffix(".gguf"))
+    quants = _QUANT.findall(name.removesuffix(".gguf"))
     return normalise_quant(quants[-1]) if quants else ""
 
 
 def without_quant(name: str) -> str:
     """A GGUF's file name without its quant: files of one model in several types have it in common."""
-    return _QUANT.sub("", whole_name(name)).lower()
+    return _QUANT.sub("", name).lower()
 
 
 def projector_rank(name: str) -> int:
@@ -104,57 +87,27 @@ def loses_detail(projector: Path) -> bool:
     return quant_of(projector.name) in _PROJECTORS[4:]
 
 
-def parts_of(path: Path) -> tuple[Path, ...]:
-    """The files of a GGUF in order, whether they exist or not: all parts if this is one of them, else the path."""
-    return tuple(map(path.with_name, part_names(path.name)))
-
-
 def list_pair(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The GGUF files of a folder that may be text models, and its projectors, by their names; no file is read.
-
-    Of a split file it is the first part, whether that exists or not.
-    """
-    found = sorted({parts_of(path)[0] for path in folder.glob("*.gguf")})
+    """The GGUF files of a folder that may be text models, and its projectors, by their names; no file is read."""
+    found = sorted(folder.glob("*.gguf"))
     projectors = [path for path in found if "mmproj" in path.name]
     return [path for path in found if path not in projectors and "imatrix" not in path.name], projectors
 
 
-def gguf_bytes(path: Path) -> int:
-    """The size of a GGUF, all parts counted. Raises OSError."""
-    return sum(part.stat().st_size for part in parts_of(path))
-
-
 def read_gguf(path: Path) -> Gguf:
-    """All of a GGUF's header, with the tensors of all its parts; ModelError if a part is missing or not whole."""
-    parts = parts_of(path)
-    found = [_read_file(part, parts) for part in parts]
-    first, tensors = found[0], tuple(tensor for part in found for tensor in part.tensors)
-    if len(parts) > 1 and len(tensors) != (expected := first.number("split.tensors.count")):
-        raise ModelError(
-            f"The {len(parts)} parts of {parts[0]} hold {len(tensors)} tensors, not {expected}: they are not of one "
-            "model. Copy or download them again."
-        )
-    return replace(first, tensors=tensors)
-
-
-def _read_file(path: Path, parts: Sequence[Path]) -> Gguf:
-    """The header of one file; ModelError if it is not whole, or not the part that its name says."""
+    """A GGUF's header; ModelError if the file is not whole, or is one part of a split model."""
     try:
         with open_to_read(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             found = _Reader(data).read()
     except OSError as error:
-        if short := shortage_of(error):
-            raise short from error
-        advice = f" The model is split into {len(parts)} files, and all are needed." if len(parts) > 1 else ""
-        raise ModelError(f"{path} cannot be read: {error.strerror}.{advice}") from error
+        raise shortage_of(error) or ModelError(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, KeyError, OverflowError, struct.error) as error:
         why = "it ends inside its header" if isinstance(error, struct.error) else error
         raise ModelError(f"{path} is not a whole GGUF file: {why}. Copy, download or convert it again.") from error
-    number, count = found.number("split.no"), max(found.number("split.count"), 1)
-    if (number, count) != (parts.index(path), len(parts)):
+    if (parts := found.number("split.count")) > 1:
         raise ModelError(
-            f"{path} is part {number + 1} of {count} of a model, so its name must end with "
-            f"-{number + 1:05}-of-{count:05}.gguf. Rename it, or download it again."
+            f"{path} is one of {parts} parts of a model. Make one file of them: "
+            "llama-gguf-split --merge FIRST_PART OUT.gguf"
         )
     return found
 
@@ -172,20 +125,8 @@ class _Reader:
         version, count, entries = self._unpack("IQQ")
         if version not in (2, 3):
             raise ValueError(f"its version is {version}; 2 and 3 are readable")
-        values: Header = {}
-        lengths: dict[str, int] = {}
-        head: tuple[float, ...] = ()
-        for _ in range(entries):
-            key, [kind] = self._text(), self._unpack("I")
-            if kind == _STRING:
-                values[key] = self._text()
-            elif kind != _ARRAY:
-                [values[key]] = self._unpack(_SCALARS[kind])
-            else:
-                item, lengths[key] = self._unpack("IQ")
-                items = self._items(item, lengths[key], kept=key == HEAD)
-                head = items or head
-        listed = [(self._text(), *self._place()) for _ in range(count)]
+        values = {self._text(): self._value(*self._unpack("I")) for _ in range(entries)}
+        listed = [self._tensor() for _ in range(count)]
         start = -(-self._at // _ALIGNMENT) * _ALIGNMENT
         # A tensor ends where the next begins: no table of types is needed.
         ends = sorted({offset for *_, offset in listed} | {len(self._data) - start})
@@ -193,26 +134,30 @@ class _Reader:
         if any(offset not in after for *_, offset in listed):
             raise ValueError(f"it ends at byte {len(self._data)}, before its last tensor begins")
         tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, kind, offset in listed)
-        return Gguf(values, lengths, tuple(tensors), head)
+        return Gguf(values, tuple(tensors))
 
-    def _items(self, kind: int, count: int, *, kept: bool) -> tuple[float, ...]:
-        """Read the items of an array, or pass over them."""
-        if kept:
+    def _value(self, kind: int) -> str | int | float | tuple[float, ...]:
+        if kind == _STRING:
+            return self._text()
+        if kind != _ARRAY:
+            return self._unpack(_SCALARS[kind])[0]
+        item, count = self._unpack("IQ")
+        if item == _FLOAT:
             return self._unpack(f"{count}f")
-        if kind != _STRING:
-            self._at += count * struct.calcsize(_SCALARS[kind])
-        else:
+        if item == _STRING:
             for _ in range(count):
                 self._text()
-        return ()
+        else:
+            self._at += count * struct.calcsize(_SCALARS[item])
+        return count
 
-    def _place(self) -> tuple[tuple[int, ...], int, int]:
-        """Read a tensor's dimensions, its type, and its offset."""
-        [dimensions] = self._unpack("I")
+    def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
+        """Read a tensor's name, dimensions, type and offset."""
+        name, [dimensions] = self._text(), self._unpack("I")
         if not dimensions:
             raise ValueError("a tensor has no dimensions")
         *shape, kind, offset = self._unpack(f"{dimensions}QIQ")
-        return tuple(shape), kind, offset
+        return name, tuple(shape), kind, offset
 
     def _text(self) -> str:
         [size] = self._unpack("Q")

@@ -13,13 +13,12 @@ import re
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, Self, cast
+from typing import Any, Final, Literal, Protocol, cast
 
-from vrt_lite.advice import install
-from vrt_lite.disk import HOME_VARIABLE, file_sha256
+from vrt_lite.disk import HOME_VARIABLE
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import explain_full_disk
-from vrt_lite.models.library import delete
+from vrt_lite.models.library import delete, is_whole
 
 Kind = Literal["model", "dataset"]
 Advance = Callable[[int], None]
@@ -27,8 +26,6 @@ Advance = Callable[[int], None]
 Report = Callable[[str], None]
 """Called with a line for the user at each stage."""
 _ARRIVING: Final = ".arriving"
-_HTTP_LIBRARIES: Final = ("http", "requests", "urllib3")  # httpx, httpx2, httpcore: by the client's release
-_OFFLINE = "HF_HUB_OFFLINE is set, so the hub was not asked. Unset it, or use what `vrt-lite models` shows as here."
 
 
 class Transfer(Protocol):
@@ -119,28 +116,32 @@ def list_repository(repository: str, revision: str = "", *, kind: Kind = "model"
     )
 
 
-def download(listed: Listing, file: HubFile, to: Path, *, sha256: str, advance: Advance | None = None) -> None:
-    """Download a file to `to`, which is there only once size and digest are right. `sha256` is "" if it is not known.
+def download(listed: Listing, file: HubFile, to: Path, advance: Advance | None = None) -> None:
+    """Download a file to `to`, which is there only once size and digest are those that are listed; one there is kept.
 
     Until then it is in a folder beside it, one file at a time. ModelError if it arrives damaged, or the connection or
     the disk fails. Without `advance` the client shows a progress bar of its own.
     """
+    if is_whole(to, file.size, file.sha256):
+        if advance:
+            advance(file.size)
+        return
     folder = to.parent / _ARRIVING
     delete(folder)  # what a killed process left
     try:
         with _hub_errors(listed.repository):
             path = _fetch(listed, file, folder, advance)
-        if not is_whole(path, file.size, sha256):
-            raise _damaged(listed, file.name)
+        if not is_whole(path, file.size, file.sha256):
+            raise _damaged(listed, file)
         path.replace(to)
     finally:
         delete(folder)
 
 
-def _damaged(listed: Listing, name: str) -> ModelError:
+def _damaged(listed: Listing, file: HubFile) -> ModelError:
     return ModelError(
-        f"{name} of {listed.repository} arrived damaged: it is not what the hub lists. It was deleted. Pull again; if "
-        "it stays so, use another network, or the source is damaged."
+        f"{file.name} of {listed.repository} arrived damaged: it is not what the hub lists. It was deleted. Pull "
+        "again; if it stays so, use another network, or the source is damaged."
     )
 
 
@@ -149,37 +150,28 @@ def _fetch(listed: Listing, file: HubFile, folder: Path, advance: Advance | None
 
     client, counted = cast("Any", huggingface_hub), 0  # only partly typed
 
-    class Bar:
-        """What the client takes for a progress bar. It makes one or two for a file: of Xet's also for what is sent."""
+    class Bar(client.utils.tqdm):
+        """Counts in place of the client's bar, of which there may be several for a file."""
 
-        def __init__(self, *, initial: int = 0, total: int | None = None, **_: Any) -> None:
-            self.n, self.total = initial, total
-
-        def __enter__(self) -> Self:
-            return self
+        n: int
 
         def update(self, n: int = 1) -> None:
             """Count bytes once each, also if the client begins again, and no more than the hub lists."""
             nonlocal counted
             self.n += n
             if self.n > file.size:
-                raise _damaged(listed, file.name)
+                raise _damaged(listed, file)
             if advance and self.n > counted:
                 new, counted = self.n - counted, self.n
                 advance(new)
 
-        def set_postfix_str(self, *_: Any, **__: Any) -> None:
-            """Do nothing."""
-
-        __exit__ = refresh = close = set_postfix_str
-
     client.utils.logging.set_verbosity_error()
-    fetch = client.hf_hub_download
-    # Releases below 1, which transformers 4.57 needs, tell nothing.
-    told = advance and "tqdm_class" in inspect.signature(fetch).parameters
+    fetch, more = client.hf_hub_download, dict[str, Any]()
     if advance:
         client.utils.disable_progress_bars()
-    more = {"tqdm_class": Bar} if told else {}
+        # Releases below 1, which transformers 4.57 needs, tell nothing.
+        if "tqdm_class" in inspect.signature(fetch).parameters:
+            more = {"tqdm_class": Bar}
     where = {"repo_type": listed.kind, "revision": listed.revision, "endpoint": endpoint(), "local_dir": folder}
     path: str = fetch(listed.repository, file.path, **where, **more)
     if advance:
@@ -189,57 +181,31 @@ def _fetch(listed: Listing, file: HubFile, folder: Path, advance: Advance | None
 
 @contextlib.contextmanager
 def _hub_errors(repository: str) -> Generator[None]:
-    """Turn any error of the client, or of its HTTP library, into a ModelError: one line with the next step."""
+    """Turn any error of the client, or of its HTTP library, into a ModelError: one line with the next step.
+
+    Raises OSError if the disk cannot be written.
+    """
+    from huggingface_hub import errors
+
     try:
         yield
     except ModelError:
         raise
-    except ImportError as error:
+    except errors.GatedRepoError as error:
+        address = f"{endpoint()}/{repository}"
         raise ModelError(
-            f"huggingface_hub cannot be used ({error}). Install it: {install('huggingface-hub')}"
+            f"{repository} is gated: accept its licence at {address}, then `hf auth login` and pull it."
         ) from error
     except Exception as error:
-        raise _explain(error, repository) from error
-
-
-def _explain(error: Exception, repository: str) -> ModelError:
-    from huggingface_hub import errors
-
-    hub = endpoint()
-    reason = " ".join(str(error).split()) or type(error).__name__
-    match error:
-        case errors.LocalEntryNotFoundError() if isinstance(error.__cause__, Exception):
-            return _explain(error.__cause__, repository)  # the client has asked for the file's digest in vain
-        case errors.OfflineModeIsEnabled():
-            return UnreachableError(_OFFLINE)
-        case errors.GatedRepoError():
-            text = f"{repository} is gated: accept its licence at {hub}/{repository}, then `hf auth login` and pull it."
-        case errors.RevisionNotFoundError() | errors.RepositoryNotFoundError() | errors.HFValidationError():
-            text = f"{repository} is not at {hub}, or is private. Check the name; for a private one: hf auth login"
-        case errors.HfHubHTTPError() if (status := error.response.status_code) < 500 and status not in (408, 429):
-            text = f"{hub} answered {status} for {repository}. Check the name, or `hf auth login`."
-        case errors.HfHubHTTPError():
-            status = error.response.status_code
-            text = f"{hub} answered {status} for {repository}. Pull again later; what has arrived whole is kept."
-            return UnreachableError(text)
-        case OSError() if error.errno is not None:
-            file = error.filename or "The download"
-            text = f"{file} cannot be written: {error.strerror}. Free some space, then pull again."
-        case _ if type(error).__module__.startswith(_HTTP_LIBRARIES):
-            text = f"{hub} cannot be reached, or closed the connection ({reason}). "
-            return UnreachableError(f"{text}Check the connection and pull again; what has arrived whole is kept.")
-        case OSError() if type(error) is OSError:  # the client's own check of the length
-            text = f"A file of {repository} arrived damaged: its size is not the one that is listed. Pull again."
-        case _:
-            text = f"{hub} gave no usable answer for {repository}: {type(error).__name__}: {reason}"
-    return ModelError(text)
-
-
-def is_whole(path: Path, size: int, sha256: str) -> bool:
-    """Whether a regular file, not a link, is there with this size and this digest ("" for any)."""
-    if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
-        return False
-    return not sha256 or file_sha256(path) == sha256
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, errors.HfHubHTTPError):
+            reason = f"status {error.response.status_code}"
+        raise UnreachableError(
+            f"{endpoint()} gave nothing usable for {repository} ({reason}). Check the name and the connection, for a "
+            "private repository `hf auth login`, and pull again; what has arrived whole is kept."
+        ) from error
 
 
 def check_free_space(folder: Path, needed_bytes: int) -> None:

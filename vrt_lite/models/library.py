@@ -1,18 +1,18 @@
 """The models that were pulled: where they are, and which of them are complete.
 
     HOME/models/<folder>/    text GGUF, projector GGUF, profile.toml, manifest.json: a model that is here
-    HOME/partial/<folder>/   the same while it arrives; <sha256>.part is a file that is not complete yet. While it is
-                             converted: checkpoint/<repository>/, and what the conversion has written so far
+    HOME/partial/<folder>/   the same while it arrives. While it is converted: checkpoint/<commits>/<repository>/, and
+                             what the conversion has written so far
     HOME/trash/              what was replaced or removed, until it is deleted
     HOME/locks/              a lock for each model, held while it is changed
 
-A model is here only if its manifest is. The manifest is written last into the partial folder, which is then renamed; if
-the process dies between, the next pull renames it.
+A model is here only if its manifest is. The manifest is written last into the partial folder, which is then renamed.
 If a process dies at any point, the old model is here, or none, or the new one, never a part. Links are not followed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tomllib
@@ -25,13 +25,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from vrt_lite.disk import allocated_bytes, home, is_plain_name, write_file
+from vrt_lite.disk import file_sha256, home, is_plain_name, write_file
 from vrt_lite.errors import ModelError
 from vrt_lite.models.gguf import quant_of
 
 MANIFEST_NAME: Final = "manifest.json"
-_FORMAT = 1
-_MOST_MANIFEST_BYTES = 2**20
 Role = Literal["text", "projector", "profile"]
 _PACKAGE = Path(__file__).parents[1]
 
@@ -48,44 +46,46 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a pulled model is and where it is from. `verified`: its recipe says that its verdicts were checked.
-
-    Files of one role are the parts of a split GGUF, in order. `revision` is `Listing.commits`. `converted_with` is the
-    engine with which the files were made here from the repository's checkpoint, "" if they are the repository's own.
-    """
+    """What a pulled model is and where it is from. `revision` is `Listing.commits`."""
 
     name: str
     repository: str
     revision: str
     quant: str
     licence: str
-    verified: bool
     files: tuple[StoredFile, ...]
-    converted_with: str = ""
-    format: int = _FORMAT
+
+    def file(self, role: Role) -> StoredFile:
+        """Its file with that role."""
+        return next(file for file in self.files if file.role == role)
 
     @property
     def projector_type(self) -> str:
         """The type of the projector, by its name."""
-        return next(quant_of(file.name).lower() for file in self.files if file.role == "projector")
+        return quant_of(self.file("projector").name).lower()
 
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """A model that is here: its folder and manifest, and why it is damaged ("" if every file has its size)."""
+    """A model that is here: its folder and manifest."""
 
     folder: Path
     manifest: Manifest
-    damage: str
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all its files."""
         return sum(file.size for file in self.manifest.files)
 
+    @property
+    def damage(self) -> str:
+        """Why it is damaged, by the sizes of its files; "" if it is not."""
+        odd = [file.name for file in self.manifest.files if not is_whole(self.folder / file.name, file.size)]
+        return f"{', '.join(odd)} is missing or has another size" if odd else ""
+
     def path(self, role: Role) -> Path:
-        """The path of its file with that role, the first part of a split one."""
-        return self.folder / next(file.name for file in self.manifest.files if file.role == role)
+        """The path of its file with that role."""
+        return self.folder / self.manifest.file(role).name
 
 
 def model_folder(name: str) -> Path:
@@ -100,19 +100,12 @@ def partial_folder(name: str) -> Path:
 
 def stored_models() -> list[StoredModel]:
     """Every model that is here, by name."""
-    return [model for model in map(_read, _entries(home() / "models")) if model]
-
-
-def list_unreadable() -> list[str]:
-    """Names of the folders of models whose manifest is missing or cannot be read."""
-    return [_name_of(folder) for folder in _entries(home() / "models") if _read(folder) is None]
+    return [model for model in map(_read, sorted(model_folder("").glob("*"))) if model]
 
 
 def find_stored(reference: str) -> StoredModel | None:
     """The pulled model NAME or NAME:QUANT; None if it is not here. ModelError if another quant is."""
     name, _, quant = reference.partition(":")
-    if not name or not is_plain_name(model_folder(name).name):
-        return None
     model = _read(model_folder(name))
     if model is None or model.manifest.name != name:
         return None
@@ -126,67 +119,50 @@ def find_stored(reference: str) -> StoredModel | None:
 
 def partial_bytes(name: str) -> int:
     """Bytes on the disk that an unfinished pull of that name has left."""
-    # The pull may be at work: os.walk passes over a folder that is gone.
-    return sum(allocated_bytes(Path(at, file)) for at, _, files in os.walk(partial_folder(name)) for file in files)
+    total = 0
+    for at, _, files in os.walk(partial_folder(name)):
+        for file in files:
+            with contextlib.suppress(OSError):  # the pull may be at work
+                status = Path(at, file).lstat()
+                # A file that is being converted has holes; Windows does not tell them.
+                total += min(status.st_size, 512 * getattr(status, "st_blocks", status.st_size))
+    return total
 
 
 def partial_names() -> list[str]:
     """Names of the models whose pull began and did not end."""
-    return [_name_of(folder) for folder in _entries(home() / "partial")]
+    return [folder.name.replace("--", "/", 1) for folder in sorted(partial_folder("").glob("*"))]
 
 
-def _name_of(folder: Path) -> str:
-    return folder.name.replace("--", "/", 1)
+def is_whole(path: Path, size: int, sha256: str = "") -> bool:
+    """Whether a regular file, not a link, is there with this size and this digest ("" for any)."""
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
+        return False
+    return not sha256 or file_sha256(path) == sha256
 
 
-def _entries(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*"))
+def describe_file(path: Path, role: Role) -> StoredFile:
+    """Describe a file that is whole. Raises OSError."""
+    return StoredFile(path.name, role, path.stat().st_size, file_sha256(path))
 
 
 def _read(folder: Path) -> StoredModel | None:
+    """Read the model in a folder; None if it has no manifest of a model."""
+    if folder.is_symlink() or not is_plain_name(folder.name):
+        return None
     try:
-        path = folder / MANIFEST_NAME
-        if folder.is_symlink() or path.stat().st_size > _MOST_MANIFEST_BYTES:
-            return None
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        manifest = msgspec.json.decode((folder / MANIFEST_NAME).read_bytes(), type=Manifest)
+    except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
         return None
     plain = all(is_plain_name(file.name) for file in manifest.files)
-    if manifest.format != _FORMAT or not plain or not {"text", "projector"} <= {file.role for file in manifest.files}:
-        return None
-    return StoredModel(folder, manifest, "; ".join(filter(None, (_damage(folder, file) for file in manifest.files))))
-
-
-def _damage(folder: Path, file: StoredFile) -> str:
-    path = folder / file.name
-    if path.is_symlink() or not path.is_file():
-        return f"{file.name} is missing"
-    size = path.stat().st_size
-    return f"{file.name} has {size} bytes, not {file.size}" if size != file.size else ""
+    return (
+        StoredModel(folder, manifest) if plain and {"text", "projector"} <= {f.role for f in manifest.files} else None
+    )
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write a model's manifest, with which it is here."""
     write_file(folder / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest)))
-
-
-def finish_install(name: str) -> None:
-    """Install what is in the partial folder if it has its manifest; so an install that was stopped goes on."""
-    partial, final = partial_folder(name), model_folder(name)
-    arrived = _read(partial)
-    if arrived is None or arrived.damage or arrived.manifest.name != name:
-        return
-    keep_only(partial, {MANIFEST_NAME, *(file.name for file in arrived.manifest.files)})
-    final.parent.mkdir(parents=True, exist_ok=True)
-    remove_folder(final)
-    partial.replace(final)
-
-
-def reopen_model(name: str) -> None:
-    """Make a model that is here one that arrives, so that a pull fetches only what is damaged."""
-    remove_folder(partial_folder(name))
-    partial_folder(name).parent.mkdir(parents=True, exist_ok=True)
-    model_folder(name).replace(partial_folder(name))
 
 
 def keep_only(folder: Path, names: Collection[str]) -> None:
@@ -196,16 +172,13 @@ def keep_only(folder: Path, names: Collection[str]) -> None:
             delete(path)
 
 
-def remove_folder(folder: Path) -> int:
-    """Move a folder away in one step, then delete it and what earlier removals left. Returns its bytes."""
-    size, trash = 0, home() / "trash"
+def remove_folder(folder: Path) -> None:
+    """Move a folder away in one step, then delete it and what earlier removals left."""
+    trash = home() / "trash"
     if os.path.lexists(folder):
-        size = 0 if folder.is_symlink() else sum(p.lstat().st_size for p in folder.rglob("*") if p.is_file())
         trash.mkdir(parents=True, exist_ok=True)
         folder.replace(trash / uuid.uuid4().hex)
-    for path in _entries(trash):
-        delete(path)
-    return size
+        keep_only(trash, ())
 
 
 def delete(path: Path) -> None:
@@ -214,15 +187,6 @@ def delete(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True, slots=True)
-class RecipeFile:
-    """A file of a model at its publisher."""
-
-    path: str
-    size: int
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +203,7 @@ class Recipe:
     """
 
     name: str
-    licence: str
+    licence: str = ""
     licence_url: str = ""
     verified: bool = False
     published: str = ""
@@ -252,12 +216,6 @@ class Recipe:
     profile: str = ""
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     quants: tuple[str, ...] = ()
-    files: tuple[RecipeFile, ...] = ()
-
-    @property
-    def sums(self) -> dict[str, str]:
-        """SHA-256 by file name."""
-        return {Path(file.path).name: file.sha256 for file in self.files}
 
 
 @cache

@@ -14,12 +14,15 @@ from vrt_lite.disk import is_plain_name
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import bundled_names
-from vrt_lite.models.hub import HubFile, Listing, Transfer, download, is_whole, list_repository
-from vrt_lite.models.library import Recipe, StoredModel, partial_folder, recipes, remove_folder
+from vrt_lite.models.hub import HubFile, Listing, Transfer, check_free_space, download, list_repository
+from vrt_lite.models.library import Recipe, partial_bytes, partial_folder, recipes, remove_folder
 from vrt_lite.profile import PROFILE_NAME
 
+PROJECTOR_TYPE: Final = "f16"
+"""That of a checkpoint that is converted, if no other is asked for."""
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _SHARD = re.compile(r"model[^/]*\.safetensors")
+_WEIGHTS = (".gguf", ".safetensors", ".pth")
 _MOST_SMALL_BYTES = 64 << 20  # a published tokenizer.json has 11 MB
 MODEL_FILES: Final = (
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
@@ -33,19 +36,30 @@ SMALL_FILES: Final = (*MODEL_FILES, *OWN_FILES)
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A pull that has begun: what the hub lists, the model of that name that is here, and what the user asked for."""
+    """A pull that has begun: what the user asked for, and what the hub lists. `projector_type` is a checkpoint's."""
 
     source: Recipe
     listed: Listing
-    here: StoredModel | None
-    memory_bytes: int
-    projector_type: str | None
+    projector_type: str
     progress: Transfer
 
     @property
     def folder(self) -> Path:
         """Where the model is while it arrives."""
         return partial_folder(self.source.name)
+
+    def check_room(self, needed_bytes: int) -> None:
+        """Raise ModelError if the disk has no room for what is to come of so many bytes."""
+        check_free_space(self.folder, needed_bytes - partial_bytes(self.source.name))
+
+    @contextlib.contextmanager
+    def keep_nothing_refused(self) -> Generator[None]:
+        """Delete what has arrived of a model that turns out to be none, and say so in the error."""
+        try:
+            yield
+        except (ModelError, UsageError) as error:
+            remove_folder(self.folder)
+            raise ModelError(f"{self.source.name} is refused and nothing of it was kept: {error}") from error
 
 
 def parse_reference(reference: str) -> Recipe:
@@ -68,26 +82,26 @@ def parse_reference(reference: str) -> Recipe:
 
 
 def list_source(source: Recipe) -> Listing:
-    """List the repository, and with it the base that the recipe names. ModelError if a path is not safe."""
+    """List the repository, and with it the base that the recipe names. ModelError if it is not safe to fetch."""
     listed = list_repository(source.repository, source.revision)
     base = list_repository(source.base) if source.base else None
     for one in filter(None, (listed, base)):
-        _check_paths(one)
+        _check_files(one)
     return replace(listed, base=base)
 
 
-def _check_paths(listed: Listing) -> None:
-    """Check that every listed path stays inside a folder, and that small files are small. Raises ModelError."""
+def _check_files(listed: Listing) -> None:
+    """Check that paths stay inside a folder, small files are small, and weights have a digest. Raises ModelError."""
     for file in listed.files:
         if not all(map(is_plain_name, file.path.split("/"))):
-            raise ModelError(
-                f"{listed.repository} lists the unsafe file name {file.path!r}; nothing was fetched from it."
-            )
+            raise ModelError(f"{listed.repository} lists the unsafe file name {file.path!r}; nothing was fetched.")
         if file.path in SMALL_FILES and file.size > _MOST_SMALL_BYTES:
             raise ModelError(
                 f"{listed.repository} lists {file.path} with {format_bytes(file.size)}; at most "
-                f"{format_bytes(_MOST_SMALL_BYTES)} are read, so nothing of it was fetched."
+                f"{format_bytes(_MOST_SMALL_BYTES)} are read, so nothing was fetched."
             )
+        if file.path.endswith(_WEIGHTS) and not file.sha256:
+            raise ModelError(f"The hub gives no sha256 for {file.path}, so it cannot be checked; nothing was fetched.")
 
 
 def is_checkpoint(listed: Listing) -> bool:
@@ -100,32 +114,8 @@ def is_checkpoint(listed: Listing) -> bool:
 def fetch_small_files(listed: Listing, folder: Path, names: Collection[str] = SMALL_FILES) -> None:
     """Fetch those of these files that are listed and are not in the folder."""
     for file in listed.files:
-        if file.path in names and not is_whole(folder / file.path, file.size, file.sha256):
-            download(listed, file, folder / file.path, sha256=file.sha256, advance=lambda count: None)
-
-
-@contextlib.contextmanager
-def keep_nothing_refused(name: str) -> Generator[None]:
-    """Delete what has arrived of a model that turns out to be none, and say so in the error."""
-    try:
-        yield
-    except (ModelError, UsageError) as error:
-        remove_folder(partial_folder(name))
-        raise ModelError(f"{name} is refused and nothing of it was kept: {error}") from error
-
-
-def expected_sha256(source: Recipe, file: HubFile) -> str:
-    """Return the digest that a file must have: the recipe's and the hub's, which must be equal if both have one."""
-    recipe = source.sums.get(file.name, "")
-    if recipe and file.sha256 and recipe != file.sha256:
-        raise ModelError(
-            f"The hub lists {file.name} with sha256 {file.sha256[:12]}…, but the recipe of {source.name} says "
-            f"{recipe[:12]}…: it is not the file that is known. To take it all the same: "
-            f"vrt-lite pull {source.repository}"
-        )
-    if not re.fullmatch("[0-9a-f]{64}", recipe or file.sha256):
-        raise ModelError(f"The hub gives no sha256 for {file.path}, so it cannot be checked; nothing was fetched.")
-    return recipe or file.sha256
+        if file.path in names:
+            download(listed, file, folder / file.path, lambda count: None)
 
 
 def join_paths(files: Iterable[HubFile]) -> str:

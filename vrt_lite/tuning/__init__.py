@@ -22,7 +22,6 @@ from vrt_lite.fitting import EnginePlan, add_sequences, choose_plan
 from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
 from vrt_lite.machine import MOST_SEQUENCES, EngineSettings, Machine, MachineMemory
 from vrt_lite.models import ModelFiles, find
-from vrt_lite.models.gguf import parts_of
 from vrt_lite.profile import Profile
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings
@@ -251,14 +250,13 @@ def choose_projector(
 
 
 def identify_model(text: Path) -> str:
-    """A digest of a text model's size and the first 16 MiB of each of its parts.
+    """A digest of a text model's size and its first 16 MiB.
 
     They hold all of GGUF's header: the shape and type of every tensor. Speed depends on nothing else, so two files with
     the same digest are equally fast. A digest of the whole file would take seconds before each verdict.
     """
     digest = hashlib.blake2b(digest_size=16)
-    for part in parts_of(text):
-        with contextlib.suppress(OSError), part.open("rb") as file:
-            digest.update(file.read(_IDENTITY_BYTES))
-            digest.update(str(part.stat().st_size).encode())
+    with contextlib.suppress(OSError), text.open("rb") as file:
+        digest.update(file.read(_IDENTITY_BYTES))
+        digest.update(str(text.stat().st_size).encode())
     return digest.hexdigest()

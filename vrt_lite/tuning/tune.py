@@ -14,7 +14,7 @@ from vrt_lite.errors import VrtError
 from vrt_lite.fitting.time_estimate import count_work
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles
-from vrt_lite.models.gguf import gguf_bytes, loses_detail
+from vrt_lite.models.gguf import loses_detail
 from vrt_lite.settings import Settings
 from vrt_lite.tuning import Tuning, plan_engine
 from vrt_lite.tuning.measure import ModelSpeed, check_same, measure_model
@@ -103,7 +103,7 @@ def _list_changes(files: ModelFiles) -> Iterator[tuple[str, int | bool | str]]:
     for path in files.projectors:
         if path != files.projector and not loses_detail(path):
             yield "projector", path.name
-    if read_memory().free_bytes > gguf_bytes(files.text) + _SPARE_BYTES:
+    if read_memory().free_bytes > files.text.stat().st_size + _SPARE_BYTES:
         yield "repack", True
     most = plan_engine(files, Settings(), sequences=_MOST_JOBS, pairs=_MOST_JOBS).settings.sequences
     for jobs in (2, 4):

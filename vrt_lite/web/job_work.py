@@ -309,11 +309,10 @@ class JobTransfer:
 
 def _pull_model(job: ServedJob, body: PullBody) -> dict[str, Any]:
     """Pull a model; return its name."""
-    from vrt_lite.models.quants import total_memory  # noqa: PLC0415
     from vrt_lite.pulling import pull  # noqa: PLC0415
 
     try:
-        pulled = pull(body.model, memory_bytes=total_memory(), progress=JobTransfer(job))
+        pulled = pull(body.model, progress=JobTransfer(job))
     except VrtError:
         job.stop.check()  # the client of the hub makes an error of its own of whatever stops it
         raise

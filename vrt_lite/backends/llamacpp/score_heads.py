@@ -14,7 +14,7 @@ from vrt_lite.backends.llamacpp.kv_cache import KvCache, count_tokens
 from vrt_lite.backends.llamacpp.lower import Item
 from vrt_lite.errors import ModelError
 from vrt_lite.interfaces import Observe
-from vrt_lite.models.gguf import read_gguf
+from vrt_lite.models.gguf import HEAD, read_gguf
 
 
 class ScoreHeads:
@@ -25,7 +25,7 @@ class ScoreHeads:
 
     def __init__(self, text: Path, model: Model, names: Sequence[str]) -> None:
         self._model = model
-        values = np.array(read_gguf(text).head, np.float64)
+        values = np.array(read_gguf(text).values.get(HEAD, ()), np.float64)
         rows = values.reshape(-1, model.width) if len(values) % model.width == 0 else values[:0, None]
         if names and len(rows) not in (1, len(names)):
             raise ModelError(
