@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, Literal
 
 KvType = Literal["f16", "q8_0"]
@@ -62,17 +60,6 @@ class MachineMemory:
 def format_bytes(size: float) -> str:
     """A number of bytes in decimal units: 1.20 GB, or 35.4 MB below a gigabyte."""
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
-
-
-def explain_full_disk(folder: Path, needed_bytes: int) -> str:
-    """A sentence if `needed_bytes` do not fit on a folder's disk with `SPARE_BYTES` left free; "" if they fit."""
-    free = shutil.disk_usage(folder).free
-    if needed_bytes + SPARE_BYTES <= free:
-        return ""
-    return (
-        f"{format_bytes(needed_bytes)} are still to come and {folder} has {format_bytes(free)} free; "
-        f"{format_bytes(SPARE_BYTES)} stay free."
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import os
 import re
+import shutil
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Final, Literal, Protocol, cast
 
 from vrt_lite.disk import HOME_VARIABLE
 from vrt_lite.errors import ModelError
-from vrt_lite.machine import explain_full_disk
+from vrt_lite.machine import SPARE_BYTES, format_bytes
 from vrt_lite.models.library import delete, is_whole
 
 Kind = Literal["model", "dataset"]
@@ -209,6 +210,11 @@ def _hub_errors(repository: str) -> Generator[None]:
 
 
 def check_free_space(folder: Path, needed_bytes: int) -> None:
-    """Check that a folder's disk has room for `needed_bytes`; ModelError if it has not."""
-    if reason := explain_full_disk(folder, needed_bytes):
-        raise ModelError(f"{reason} Free some, remove a model (vrt-lite rm), or set {HOME_VARIABLE} to another disk.")
+    """Check that a folder's disk has room for `needed_bytes`, with `SPARE_BYTES` left; ModelError if it has not."""
+    free = shutil.disk_usage(folder).free
+    if needed_bytes + SPARE_BYTES > free:
+        raise ModelError(
+            f"{format_bytes(needed_bytes)} are still to come and {folder} has {format_bytes(free)} free; "
+            f"{format_bytes(SPARE_BYTES)} stay free. Free some, remove a model (vrt-lite rm), or set {HOME_VARIABLE} "
+            "to another disk."
+        )
