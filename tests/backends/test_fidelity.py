@@ -150,8 +150,8 @@ def test_qwen3_vls_frames_are_sized_and_its_memory_is_counted_by_its_own_widths(
     assert (files.profile.cell, files.profile.clock.rule, files.profile.tool_cells) == (32, "text", 512)
     assert files.profile.frame_size(1280, 720, called=False) == (1152, 640)
     shape = read_shape(files)
-    assert (shape.head_size, shape.kv_width) == (families.HEAD, families.KV_HEADS * families.HEAD)
-    assert (shape.deep_layers, shape.input_width, shape.vision_full_every) == (3, 4 * families.WIDTH, 1)
+    assert shape.kv_width == families.KV_HEADS * families.HEAD
+    assert (shape.input_width, shape.vision_full_every) == (4 * families.WIDTH, 1)
     with Model(qwen3[0], settings=EngineSettings(gpu_layers=0)) as model:
         assert model.input_width == shape.input_width
         assert model.cache_bytes == 2 * 2 * shape.kv_width * families.LAYERS
