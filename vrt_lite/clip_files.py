@@ -150,7 +150,7 @@ def group_pictures(names: Iterable[str]) -> dict[str, dict[int, str]]:
             series.setdefault((parts[1], parts[3]), []).append(parts[2])
     found: dict[str, dict[int, str]] = {}
     for (before, after), digits in series.items():
-        width = min((len(number) for number in digits if number.startswith("0")), default=1)
+        width = min(map(len, digits))
         pattern = f"{before}%{f'0{width}' if width > 1 else ''}d{after}"
         found[pattern] = _find_numbers(pattern, (f"{before}{number}{after}" for number in digits))
     most_first = sorted(found.items(), key=lambda group: -len(group[1]))

@@ -12,7 +12,6 @@ import av
 import av.codec
 import numpy as np
 from av.error import FFmpegError
-from av.video.reformatter import Colorspace
 from numpy.typing import NDArray
 
 from vrt_lite.errors import VideoError
@@ -27,8 +26,6 @@ MOST_BYTES: Final = 1_000_000
 LONGEST_SIDE: Final = 480
 MOST_FRAMES: Final = 300
 """Frames of a small copy: of a longer clip every second frame is taken, or every third, and so on."""
-_RATE_FACTORS: Final = (24, 30, 36, 42, 48)
-"""Of x264, the best quality first: the first with which a small copy fits is taken."""
 _TICK: Final = Fraction(1, 90_000)
 
 
@@ -45,7 +42,7 @@ def write_lossless(frames: Sequence[NDArray[np.uint8]], *, frame_seconds: Fracti
     """
     timed = {number * frame_seconds.numerator: pixels for number, pixels in enumerate(frames)}
     tick = Fraction(1, frame_seconds.denominator)
-    return _encode(timed, LOSSLESS, {"qp": "0", "g": "1"}, rate=1 / frame_seconds, tick=tick)
+    return _encode(timed, LOSSLESS, "rgb24", {"qp": "0", "g": "1"}, rate=1 / frame_seconds, tick=tick)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +67,25 @@ def write_small_copy(clip: Clip) -> SmallCopy:
     frames = clip.frames(range(0, clip.info.frames, step), size=(width, height))
     timed = {round(clip.seconds(index) / _TICK): pixels for index, pixels in frames.items()}
     rate = Fraction(clip.info.fps / step).limit_denominator(1001)
-    for factor in _RATE_FACTORS:
-        try:
-            data = _encode(timed, "libx264", {"crf": str(factor), "g": "24"}, rate=rate, tick=_TICK)
-        except (FFmpegError, ValueError) as error:  # ValueError: it is built without this encoder
-            raise VideoError(clip.info.path, f"cannot be copied: {error}") from None
-        if len(data) <= MOST_BYTES:
-            return SmallCopy(data, width, height, step)
-    raise VideoError(clip.info.path, f"cannot be copied into {MOST_BYTES / 1e6:g} MB")
+    most_bits = str(int(8 * 0.9 * MOST_BYTES / (clip.info.duration_seconds + 1)))  # a second, with a full buffer
+    options = {"crf": "24", "g": "24", "maxrate": most_bits, "bufsize": most_bits}
+    try:
+        data = _encode(timed, "libx264", "yuv420p", options, rate=rate, tick=_TICK)
+    except (FFmpegError, ValueError) as error:  # ValueError: it is built without this encoder
+        raise VideoError(clip.info.path, f"cannot be copied: {error}") from None
+    if len(data) > MOST_BYTES:
+        raise VideoError(clip.info.path, f"cannot be copied into {MOST_BYTES / 1e6:g} MB")
+    return SmallCopy(data, width, height, step)
 
 
 def _encode(
-    timed: Mapping[int, NDArray[np.uint8]], encoder: str, options: dict[str, str], *, rate: Fraction, tick: Fraction
+    timed: Mapping[int, NDArray[np.uint8]],
+    encoder: str,
+    layout: str,
+    options: dict[str, str],
+    *,
+    rate: Fraction,
+    tick: Fraction,
 ) -> bytes:
     """Encode RGB frames of one even size by their times in ticks. The same frames give the same bytes. FFmpegError."""
     file = io.BytesIO()
@@ -91,13 +95,10 @@ def _encode(
         options = {**options, "preset": "veryfast", "bf": "0", "threads": "1"}
         stream = container.add_stream(encoder, rate=rate, options=options)
         stream.height, stream.width, _ = next(iter(timed.values())).shape
-        stream.pix_fmt, matrix = ("rgb24", None) if encoder == LOSSLESS else ("yuv420p", Colorspace.SMPTE170M)
+        stream.pix_fmt = layout
         stream.time_base = stream.codec_context.time_base = tick
-        if matrix:
-            stream.codec_context.colorspace = matrix
         for at, pixels in timed.items():
-            rgb = av.VideoFrame.from_ndarray(pixels, format="rgb24")
-            frame = rgb.reformat(format=stream.pix_fmt, dst_colorspace=matrix)
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
             frame.pts, frame.duration, frame.time_base = at, round(1 / rate / tick), tick
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))

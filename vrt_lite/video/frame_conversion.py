@@ -18,7 +18,6 @@ from vrt_lite.video.tonemap import Transfer, to_sdr
 
 # swscale's default for 4:2:0 is a table-driven path that is off by up to two levels; this is exact.
 EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
-MAX_PIXEL_ASPECT = 16  # beyond 16:1 the header is broken
 _HDR: dict[int, Transfer] = {ColorTrc.SMPTE2084.value: "pq", ColorTrc.ARIB_STD_B67.value: "hlg"}
 _PLAIN = frozenset(("yuv420p", "yuvj420p"))
 
@@ -71,27 +70,25 @@ def resize(image: Image.Image, size: tuple[int, int]) -> NDArray[Any]:
 def find_conversion(frame: VideoFrame, pixel_aspect: Fraction) -> Conversion:
     """Find orientation and colour by the first frame. UnusableError for colours that cannot be converted."""
     side_data = cast(Any, frame.side_data)  # by name: PyAV 18 iterates over the data, PyAV 19 over its types
-    turned = mirrored = flipped = False
+    turns: list[Image.Transpose] = []
+    width, height = max(round(frame.width * pixel_aspect), 1), frame.height
     if matrix := side_data.get("DISPLAYMATRIX"):
         # It takes stored (x, y) to (a x + c y, b x + d y). An angle counts as the nearest right one.
         a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32)[:5].tolist()
-        turned = abs(b) + abs(c) > abs(a) + abs(d)
-        mirrored, flipped = (c < 0, b < 0) if turned else (a < 0, d < 0)
-    way = Image.Transpose
-    turns = ((way.TRANSPOSE, turned), (way.FLIP_LEFT_RIGHT, mirrored), (way.FLIP_TOP_BOTTOM, flipped))
+        if abs(b) + abs(c) > abs(a) + abs(d):
+            turns.append(Image.Transpose.TRANSPOSE)
+            a, d, width, height = c, b, height, width
+        if a < 0:
+            turns.append(Image.Transpose.FLIP_LEFT_RIGHT)
+        if d < 0:
+            turns.append(Image.Transpose.FLIP_TOP_BOTTOM)
     transfer = _HDR.get(frame.color_trc, "sdr")
     wide_gamut = frame.color_primaries == ColorPrimaries.BT2020.value
     if transfer == "sdr" and side_data.get("DOVI_METADATA") is not None:
         raise UnusableError("is Dolby Vision without an HDR10 or HLG base; convert it to SDR first")
     if transfer != "sdr" and not wide_gamut and frame.color_primaries != ColorPrimaries.UNSPECIFIED.value:
         raise UnusableError(f"is HDR with primaries other than BT.2020 ({frame.color_primaries}); convert it first")
-    if not 1 / MAX_PIXEL_ASPECT <= pixel_aspect <= MAX_PIXEL_ASPECT:
-        pixel_aspect = Fraction(1)
-    width, height = max(round(frame.width * pixel_aspect), 1), frame.height
-    if turned:
-        width, height = height, width
-    needed = tuple(turn for turn, is_needed in turns if is_needed)
-    return Conversion(width, height, needed, transfer, wide_gamut or transfer != "sdr")
+    return Conversion(width, height, tuple(turns), transfer, wide_gamut or transfer != "sdr")
 
 
 @dataclass(frozen=True, slots=True)

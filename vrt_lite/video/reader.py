@@ -106,11 +106,11 @@ class Reader(FrameSource):
                 f"holds more than {MAX_FRAMES} frames; cut it first, e.g. ffmpeg -i IN -t 600 -c copy OUT.mp4"
             )
         # The index of an MP4 in pieces has what was read of them.
-        listed, whole = indexed if kind.startswith("mov") else 0, len(stamps) - torn
+        listed = indexed if kind.startswith("mov") else 0
         missing_bytes = count_missing_bytes(self._file)
-        if torn or whole < listed or (missing_bytes or 0) > 0:
+        if torn or len(stamps) < listed or (missing_bytes or 0) > 0:
             raise UnusableError(
-                f"is truncated: it ends after frame {whole}{f' of {listed}' if listed else ''}; {AGAIN}"
+                f"is truncated: it ends after frame {len(stamps)}{f' of {listed}' if listed else ''}; {AGAIN}"
             )
         if not shown:
             raise UnusableError(f"holds no video frames, or is truncated; {AGAIN}")
