@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from convert.clip_pairs import EXAMPLE, ClipPair
 from convert.reference import GreedyTurn, Reference
@@ -31,7 +32,7 @@ from vrt_lite.models.gguf import list_pair
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Message
-from vrt_lite.video.frame_conversion import Conversion, Orientation
+from vrt_lite.video.frame_conversion import resize
 
 START, END = "<!-- verify:start -->", "<!-- verify:end -->"
 CAPTION = "A red disc moving from left to right."
@@ -168,7 +169,7 @@ class FittedFrames:
     def _fit(self, picture: Pixels, *, called: bool) -> Pixels:
         height, width = picture.shape[:2]
         size = self.profile.frame_size(width, height, called=called)
-        return Conversion(width, height, Orientation(), "sdr", False).convert(picture, size)
+        return resize(Image.fromarray(picture), size)
 
 
 def distances(mine: NDArray[Any], theirs: NDArray[Any]) -> float:

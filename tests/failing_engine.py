@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import EngineSettings
-from vrt_lite.tuning.measure import ModelSpeed, measure_model
+from vrt_lite.tuning.tune import ModelSpeed, measure_model
 
 
 def fail_or_measure(failure: str, text: Path, projector: Path, settings: EngineSettings) -> ModelSpeed:
@@ -23,4 +23,4 @@ def fail_or_measure(failure: str, text: Path, projector: Path, settings: EngineS
             raise ModelError("There is no such kernel.")
         case _:
             pass
-    return measure_model(text, projector, settings, 16)
+    return measure_model(text, projector, settings, 16, (1, 1, 1))

@@ -212,7 +212,7 @@ def test_wordings_reach_the_prompt() -> None:
         (4, ["--model", "m.gguf", "--projector", "m.gguf"], "m.gguf is not a whole GGUF file"),
         (4, ["--model", "vr-thinker-7b"], "is not here. Fetch the model of that name with vrt-lite pull"),
         (4, ["--model", "vr-thinker-9b"], "is not here. Bundled: vrt-tiny-0"),
-        (5, ["--ctx", str(2**31 - 256)], "Lower --ctx"),
+        (5, ["--ctx", str(2**31 - 256)], "and lower --max-pixels, --ctx and --gpu-layers"),
         (6, ["--ctx", "256"], "Raise --ctx"),
     ],
 )
@@ -228,7 +228,7 @@ def test_what_cannot_be_is_refused_in_one_line(
 @pytest.mark.skipif("describe_machine().gpus", reason="the engine has a GPU")
 def test_layers_on_a_gpu_that_is_not_there_are_refused(capfd: Capture) -> None:
     only = f"only the processor ({describe_machine().processor})"
-    for expected in ("--gpu-layers 7 cannot be met", only, "-DGGML_CUDA=on", "Leave it out"):
+    for expected in ("--gpu-layers 7 cannot be met", only, "vrt-lite doctor", "Leave it out"):
         refused(capfd, 2, expected, A, A, "--gpu-layers", "7")
     assert run(["rank", A, B, "--gpu-layers", "1"]) == run(["estimate", "--gpu-layers", "1"]) == 2
     for settings in (Settings(gpu_layers=1), Settings(threads=100_000)):

@@ -23,7 +23,7 @@ from vrt_lite.models import find
 from vrt_lite.profile import default_profile
 from vrt_lite.settings import Remote, Settings, key_of
 from vrt_lite.stored_settings import KEYS, find_stored, store_value
-from vrt_lite.tuning import Tuning, save_tuning
+from vrt_lite.tuning import Tuning, keep, tuning_path
 
 CLIPS = [str(Path(__file__).parent.parent / "examples" / name) for name in ("star.mp4", "circle.mp4")]
 COMPARE = ("compare", *CLIPS, "-p", "A blue star moves up.", "--no-measures")
@@ -139,7 +139,7 @@ def test_a_judgement_says_where_its_settings_come_from(commands: Commands, monke
 
 def test_what_was_tuned_holds_before_the_default_alone(commands: Commands) -> None:
     judge = find()
-    save_tuning(Tuning(threads=1, projector=judge.projector.name), judge, describe_machine())
+    keep(tuning_path(judge, describe_machine()), Tuning(threads=1, projector=judge.projector.name))
     settings = commands.read(*COMPARE)["settings"]
     assert (settings["sources"], settings["engine"]["threads"]) == ({"threads": "tuned"}, 1)
     assert listed(commands, "threads") == (1, "tuned")

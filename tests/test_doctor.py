@@ -32,7 +32,6 @@ from vrt_lite.models import find, library
 from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Store, users_store
 from vrt_lite.show.findings import show_findings
-from vrt_lite.tuning import Tuning, save_tuning
 
 ROOT = Path(__file__).parent.parent
 JUDGE = find("vrt-tiny-0")
@@ -158,7 +157,7 @@ def test_gpus_that_are_used_and_not_used(tmp_path: Path, monkeypatch: pytest.Mon
         "memory: 8.00 GB free of 16.00 GB with swap",
         "GPU: none",
     ]
-    used = replace(plain, memory=replace(plain.memory, gpus=(Gpu("A card", 6 * 10**9),)))
+    used = replace(plain, memory=replace(plain.memory, gpu=Gpu("A card", 6 * 10**9)))
     assert [f.text for f in all_checks.check_devices(used, ["NVIDIA"])][2:] == ["GPU: A card, 6.00 GB free"]
     table = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
     for maker, option in (("NVIDIA", "CUDA"), ("Apple", "METAL"), ("AMD or Intel", "VULKAN")):
@@ -174,21 +173,6 @@ def test_gpus_that_are_used_and_not_used(tmp_path: Path, monkeypatch: pytest.Mon
     for name in ("libggml-cpu.so", "libggml-base.so", "libggml-cuda.so", "libggml.so", "ggml-vulkan.dll"):
         (tmp_path / name).touch()
     assert all_checks.list_back_ends(tmp_path) == ("cpu", "cuda", "vulkan")
-
-
-@pytest.mark.parametrize("spoiled", [True, False])
-def test_a_tuning_that_is_not_used_is_noted(machine: Machine, *, spoiled: bool) -> None:
-    tuning = Tuning(threads=1, projector=JUDGE.projector.name)
-    assert list(all_checks.check_tunings(machine)) == []
-    save_tuning(tuning, JUDGE, machine)
-    assert [f.text for f in all_checks.check_tunings(machine)] == ["vrt-tiny-0: tuned for this machine and engine"]
-    path = save_tuning(tuning, JUDGE, machine if spoiled else replace(machine, engine="another", gpus=()))
-    if spoiled:
-        path.write_text("{}", encoding="utf-8")
-    note = one(all_checks.check_tunings(machine), "tuning_stale")
-    assert ("another engine" in note.text) != spoiled
-    assert shell(note.next_step).returncode == 0
-    assert levels(all_checks.check_tunings(machine)) <= {"ok"}
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="this system has no folder in which nobody may write")
@@ -280,12 +264,12 @@ def test_a_home_that_cannot_be_written(own_home: Path) -> None:
 @posix
 def test_files_where_folders_must_be(own_home: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the other way round."""
-    folder = own_home / "tuning" / "a.json"
+    folder = own_home / "judges" / "a.json"
     folder.mkdir(parents=True)
-    problem = one(all_checks.run_check(lambda: all_checks.check_tunings(machine)), "file_unreadable")
+    problem = one(all_checks.run_check(lambda: [folder.open("rb")]), "file_unreadable")
     assert (problem.level, problem.text) == ("problem", f"{folder} cannot be read: Is a directory")
     assert shell(problem.next_step).returncode == 0
-    assert not list(all_checks.check_tunings(machine))
+    assert not folder.exists()
     (own_home / "file").write_text("no folder", encoding="utf-8")
     monkeypatch.setenv("VRT_LITE_HOME", str(own_home / "file" / "home"))
     problem = one(all_checks.check_folders(), "home_unwritable")

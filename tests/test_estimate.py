@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from vrt_lite.cli import run
 from vrt_lite.embeddings import MEMORY_BYTES
 from vrt_lite.errors import OutOfMemoryError
 from vrt_lite.fitting import EnginePlan, choose_plan, fits
-from vrt_lite.fitting.memory_estimate import Estimate, context_tokens, estimate_memory, read_shape
+from vrt_lite.fitting.memory_estimate import Estimate, count_context_tokens, estimate_memory, read_shape
 from vrt_lite.fitting.pull_options import list_pull_options
 from vrt_lite.machine import EngineSettings, Gpu, MachineMemory
 from vrt_lite.models import find
@@ -51,7 +52,7 @@ def test_weights_are_what_the_files_hold() -> None:
     # By the published rule: Q8_0 has 34 bytes for 32 values, and the file may round up to the next tensor.
     matrix = next(t for t in tensors if t.name == "blk.0.ffn_up.weight")
     assert matrix.size == 256 * 768 * 34 // 32
-    assert (TINY.width, TINY.feed_forward, TINY.heads, TINY.kv_width, len(TINY.layers)) == (256, 768, 4, 128, 6)
+    assert (TINY.width, TINY.feed_forward, TINY.heads, TINY.kv_width, TINY.layers) == (256, 768, 4, 128, 6)
     said = estimate_memory(TINY, JUDGE.profile, CPU)
     assert (term(said, "weights"), term(said, "projector")) == (TINY.text_bytes, TINY.projector)
 
@@ -64,20 +65,20 @@ def test_keys_and_values_by_hand() -> None:
 
 
 def test_the_context_is_the_conversations_own_bound() -> None:
-    tokens = context_tokens(SEVEN, PROFILE)
+    tokens = count_context_tokens(SEVEN, PROFILE)
     # One reply at its longest, four of usual length, and what stands around each.
     frames, calls, replies = 4 * 768, 8 * (512 + 2), 2048 + 4 * 512 + 5 * 64
     assert frames + calls + replies < tokens < frames + calls + replies + 1500
     assert tokens % 256 == 0
-    assert context_tokens(TINY, replace(JUDGE.profile, rounds=100)) == TINY.trained_context
+    assert count_context_tokens(TINY, replace(JUDGE.profile, rounds=100)) == TINY.trained_context
     smaller = PROFILE.with_max_pixels(768 * 784, tool_pixels=784 * 256)
-    assert tokens - context_tokens(SEVEN, smaller) == 8 * 256
+    assert tokens - count_context_tokens(SEVEN, smaller) == 8 * 256
     assert PROFILE.context_bound(1000, 256) - replace(PROFILE, window=0).context_bound(1000, 256) == 2048
 
 
 def test_what_each_setting_costs() -> None:
     plain, flash = seven(), seven(flash_attention=True)
-    assert seven(repack=True).cpu_bytes - plain.cpu_bytes == sum(SEVEN.packed)
+    assert seven(repack=True).cpu_bytes - plain.cpu_bytes == SEVEN.packed
     # Without flash attention every head's products of keys and queries are there at once.
     matrix = 4 * 256 * plain.context * 28
     assert term(plain, "evaluation of text") - term(flash, "evaluation of text") > matrix / 2
@@ -104,47 +105,40 @@ def test_large_frames_take_bounded_memory() -> None:
     assert evaluated < 0.6 * GB
 
 
-def test_layers_on_gpus_leave_the_processors_memory() -> None:
-    def shared(*shares: float, **settings: object) -> Estimate:
-        return estimate_memory(SEVEN, PROFILE, replace(EngineSettings(), **settings), gpu_shares=shares)
-
-    assert (term(shared(1.0), "weights"), term(shared(1.0), "keys and values")) == (SEVEN.embedding, 0)
-    two = shared(3.0, 1.0)
-    assert two.gpu_bytes[0] > two.gpu_bytes[1] > GB
-    # The output is the first to go: 13 layers with it.
-    assert term(shared(1.0, gpu_layers=14), "weights") == SEVEN.embedding + sum(SEVEN.layers[:15])
-    assert term(shared(1.0, projector_on_gpu=False), "projector") == SEVEN.projector
-    assert shared().gpu_bytes == ()
+def test_layers_on_the_gpu_leave_the_processors_memory() -> None:
+    every = seven(gpu_layers=None)
+    assert (term(every, "weights"), term(every, "keys and values")) == (SEVEN.embedding, 0)
+    assert next(t.gpu for t in every.terms if t.name == "weights") == SEVEN.layer_bytes + SEVEN.output
+    # The output is the first to go: 14 of the 28 layers with it.
+    assert term(seven(gpu_layers=15), "weights") == SEVEN.embedding + SEVEN.layer_bytes // 2
+    assert term(seven(gpu_layers=None, projector_on_gpu=False), "projector") == SEVEN.projector
+    assert seven().gpu_bytes == 0
 
 
-def chosen(memory: MachineMemory, *, settings: EngineSettings | None = None, **choose: bool) -> EnginePlan:
-    plan = choose_plan(SEVEN, PROFILE, settings or EngineSettings(), memory, **choose)
+def chosen(memory: MachineMemory, **settings: Any) -> EnginePlan:
+    plan = choose_plan(SEVEN, PROFILE, Settings(**settings), memory)
     assert fits(plan.estimate, memory) or "memory_tight" in {warning.kind for warning in plan.warnings}
     return plan
 
 
 def with_card(gb: float) -> MachineMemory:
-    return MachineMemory(32 * GB, 32 * GB, (Gpu("A made-up card", int(gb * GB)),))
+    return MachineMemory(32 * GB, 32 * GB, Gpu("A made-up card", int(gb * GB)))
 
 
 def test_the_order_of_what_is_given_up() -> None:
     enough = chosen(MachineMemory(16 * GB, 16 * GB))
-    assert (enough.warnings, enough.profile, enough.settings) == ((), PROFILE, EngineSettings())
+    assert (enough.warnings, enough.profile, enough.settings) == ((), PROFILE, CPU)
     short = MachineMemory(enough.estimate.cpu_bytes - 1, 16 * GB)
     quantised = chosen(short)
     assert (quantised.settings.kv_type, quantised.profile) == ("q8_0", PROFILE)
-    smaller = chosen(MachineMemory(quantised.estimate.cpu_bytes - 1, 16 * GB))
-    assert PROFILE.min_pixels <= smaller.profile.max_pixels < PROFILE.max_pixels
-    reduced = next(warning for warning in smaller.warnings if warning.kind == "frames_reduced")
-    assert "sees less detail" in reduced.text
+    crowded = chosen(MachineMemory(quantised.estimate.cpu_bytes - 1, 16 * GB))
+    assert (crowded.settings, crowded.profile) == (enough.settings, PROFILE)  # what the judge sees stays
     crowded = chosen(MachineMemory(2 * GB, 16 * GB))
     assert (crowded.profile, crowded.warnings[-1].kind) == (PROFILE, "memory_tight")
     assert crowded.warnings[-1].text.endswith("close other programs, or it will be slow.")
     # What a user has set stays.
-    fixed = chosen(short, choose_kv_type=False, choose_pixels=False)
+    fixed = chosen(short, kv_type="f16")
     assert (fixed.settings.kv_type, fixed.profile) == ("f16", PROFILE)
-    # Values are quantised for flash attention alone.
-    assert chosen(short, settings=EngineSettings(flash_attention=False)).settings.kv_type == "f16"
 
 
 def test_a_gpu_takes_what_fits_on_it() -> None:
@@ -153,34 +147,36 @@ def test_a_gpu_takes_what_fits_on_it() -> None:
     assert (plan.settings.gpu_layers, plan.settings.projector_on_gpu) == (None, True)  # None: all that there are
     assert (plan.settings.kv_type, plan.profile, plan.warnings) == ("f16", PROFILE, ())
     # Published files of this shape: 4.68 GB of text, of which the embeddings stay here, and 1.35 GB of projector.
-    on_card = {part.name: sum(part.gpus) for part in plan.estimate.terms}
+    on_card = {part.name: part.gpu for part in plan.estimate.terms}
     assert on_card["weights"] == pytest.approx(4.68 * GB - term(plan.estimate, "weights"), rel=0.01)
     assert on_card["projector"] == pytest.approx(1.35 * GB, rel=0.01)
     assert on_card["keys and values"] == 57_344 * plan.estimate.context
-    assert sum(on_card.values()) == plan.estimate.gpu_bytes[0] < 8 * GB
+    assert sum(on_card.values()) == plan.estimate.gpu_bytes < 8 * GB
     # A smaller one loses the projector before layers, and no layer that would still fit.
     small = chosen(with_card(2))
-    assert {warning.kind for warning in small.warnings} == {"projector_on_processor", "layers_on_processor"}
+    [warning] = small.warnings
+    layers = small.settings.gpu_layers
+    assert f"{layers} layers are on it, without the projector (--gpu-layers N" in warning.text
     assert (small.settings.projector_on_gpu, small.profile) == (False, PROFILE)
-    more = replace(small.settings, gpu_layers=(small.settings.gpu_layers or 0) + 1, kv_type="q8_0")
-    assert not fits(estimate_memory(SEVEN, PROFILE, more, gpu_shares=[1.0]), with_card(2))
+    more = replace(small.settings, gpu_layers=(layers or 0) + 1, kv_type="q8_0")
+    assert not fits(estimate_memory(SEVEN, PROFILE, more), with_card(2))
     assert chosen(with_card(0.1)).settings.gpu_layers == 0
 
 
-def test_what_does_not_fit_names_what_would() -> None:
-    with pytest.raises(OutOfMemoryError, match=r"at least \d\.\d\d GB.* has 5\.00 GB\. A smaller .* of at most 4\.\d"):
+def test_what_does_not_fit_says_what_takes_less() -> None:
+    less = (
+        r"--effort quick takes less, and so do a smaller quantisation, and lower --max-pixels, --ctx and --gpu-layers\."
+    )
+    with pytest.raises(OutOfMemoryError, match=rf"at least \d\.\d\d GB of memory; .* has 5\.00 GB\. {less}"):
         chosen(MachineMemory(5 * GB, 5 * GB))
     memory = MachineMemory(9 * GB, 9 * GB)
-    with pytest.raises(OutOfMemoryError, match=r"Lower --ctx: \d+ tokens are enough"):
-        chosen(memory, settings=EngineSettings(context=120_000), choose_kv_type=False)
-    large = with_cells(4096)
-    with pytest.raises(OutOfMemoryError, match=r"This would fit: --max-pixels 614656\."):
-        choose_plan(SEVEN, large, EngineSettings(), memory, choose_pixels=False)
-    # And it does.
-    assert choose_plan(SEVEN, large.with_max_pixels(614_656), EngineSettings(), memory, choose_pixels=False)
-    few = MachineMemory(0, 16 * GB, (Gpu("GPU", GB),))
-    with pytest.raises(OutOfMemoryError, match=r"on GPU; .*Leave out --gpu-layers"):
-        chosen(few, settings=EngineSettings(gpu_layers=20))
+    with pytest.raises(OutOfMemoryError, match=less):
+        chosen(memory, ctx=120_000, kv_type="f16")
+    assert chosen(memory, kv_type="f16")
+    few = MachineMemory(16 * GB, 16 * GB, Gpu("a card", GB))
+    with pytest.raises(OutOfMemoryError, match=r"at least .* and \d\.\d\d GB on the GPU; .* 1\.00 GB free on a card\."):
+        chosen(few, gpu_layers=20)
+    assert chosen(few)
     with pytest.raises(OutOfMemoryError, match=r"\A.*\Z") as caught:
         plan_engine(JUDGE, Settings(), memory=MachineMemory(10**8, 10**8))
     assert caught.value.status == 5
@@ -213,7 +209,7 @@ def test_the_table_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     assert any(line.startswith("free here") and line.endswith("8.00 GB") for line in lines)
     assert max(map(len, lines)) < 100
     judge = find()
-    context, pixels = context_tokens(read_shape(judge), judge.profile), judge.profile.max_pixels
+    context, pixels = count_context_tokens(read_shape(judge), judge.profile), judge.profile.max_pixels
     assert f"for context {context} tokens, {pixels} pixels a frame, keys and values f16, repacked weights off" in lines
     heads, *efforts = (line.split() for line in lines[-4:])
     assert heads == ["EFFORT", "PIXELS", "ROUNDS", "REPLY", "MEMORY", "FITS"]
@@ -223,12 +219,11 @@ def test_the_table_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_estimate_as_json_and_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["estimate", "--json", "--gpu-layers", "0", "--kv-type", "q8_0", "--ctx", "4096", "--repack"]) == 0
+    assert run(["estimate", "--json", "--gpu-layers", "0", "--kv-type", "q8_0", "--ctx", "4096"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["fits"]
     assert said["bytes"] == sum(t["bytes"] for t in said["terms"])
-    assert (said["context"], said["engine"]["kv_type"], said["engine"]["repack"]) == (4096, "q8_0", True)
-    assert said["gpu_bytes"] == [0] * len(said["machine"]["gpus"])
+    assert (said["context"], said["engine"]["kv_type"], said["gpu_bytes"]) == (4096, "q8_0", 0)
     assert run(["estimate", "--memory", "0.05", "--json"]) == 5
     out, err = capsys.readouterr()
     assert not json.loads(out)["fits"]

@@ -20,9 +20,10 @@ from bench.scenes import picture
 from bench.vrt_lite_side import VrtLiteSide
 from vrt_lite.api import Judge
 from vrt_lite.backends import read_memory
+from vrt_lite.fitting import choose_plan
 from vrt_lite.fitting.memory_estimate import read_shape
-from vrt_lite.fitting.time_estimate import MatrixSpeeds, count_work, estimate_seconds
-from vrt_lite.forecast import predict, predict_shape
+from vrt_lite.fitting.time_estimate import count_work, estimate_seconds, fit_frames
+from vrt_lite.forecast import keep_time, predict, predict_shape
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.model_list import list_model
 from vrt_lite.models import ModelFiles, find
@@ -34,7 +35,7 @@ from vrt_lite.settings import Settings
 from vrt_lite.show import show_verdict
 from vrt_lite.show.better_judge import UNKNOWN, Candidate, keep_candidates, suggest_judge
 from vrt_lite.show.words import format_range
-from vrt_lite.tuning import keep_time, plan_engine, plan_shape
+from vrt_lite.tuning import plan_engine
 
 STAR, CIRCLE = (Path(__file__).parents[1] / "examples" / name for name in ("star.mp4", "circle.mp4"))
 TINY = find("vrt-tiny-2")
@@ -63,11 +64,12 @@ def test_the_work_is_what_a_real_verdict_took() -> None:
     """Two rounds at the 7B's shape, as measured: 4 pairs and 8 frames of one size; 3 761 and 9 386 tokens."""
     profile = default_profile()
     for pixels, cells, measured in ((200_704, 252, 3_761), (602_112, 720, 9_386)):
-        encoded, read, _ = count_work(profile.with_max_pixels(pixels, tool_pixels=pixels), (1280, 720))
+        sized = profile.with_max_pixels(pixels, tool_pixels=pixels)
+        encoded, read, _ = count_work(fit_frames(sized, (1280, 720)))
         assert encoded == 12 * cells
         assert read == pytest.approx(measured, rel=0.05)
-    assert count_work(profile)[0] > count_work(profile, (1280, 720))[0]
-    assert count_work(replace(profile, rounds=1), (1280, 720))[0] == 4 * 720
+    assert count_work(profile)[0] > count_work(fit_frames(profile, (1280, 720)))[0]
+    assert count_work(fit_frames(replace(profile, rounds=1), (1280, 720)))[0] == 4 * 720
     assert count_work(replace(profile, max_new_tokens=10))[2] == 20
 
 
@@ -75,14 +77,14 @@ def test_the_time_is_the_arithmetic_of_the_shape(wide: ModelFiles) -> None:
     shape, profile = read_shape(wide), wide.profile
     kinds = {1}.union(*shape.matrices.values())
 
-    def seconds(one: float, many: float, size: tuple[int, int] | None = (1280, 720)) -> float:
-        speeds = MatrixSpeeds(dict.fromkeys(kinds, one), dict.fromkeys(kinds, many))
-        return estimate_seconds(shape, profile, speeds, size)
+    def seconds(one: float, many: float, size: tuple[int, int] = (1280, 720)) -> float:
+        return estimate_seconds(shape, fit_frames(profile, size), dict.fromkeys(kinds, (one, many)))
 
     usual = seconds(1e9, 1e10)
     assert seconds(5e8, 5e9) == pytest.approx(2 * usual)
-    assert seconds(1e9, 1e10, None) > usual
-    written, weights = count_work(profile)[2], sum(shape.matrices["written"].values())
+    assert seconds(1e9, 1e10, (480, 270)) < usual
+    written = count_work(profile)[2]
+    weights = sum(sum(shape.matrices[part].values()) for part in ("layers", "output"))
     assert seconds(5e8, 1e10) - usual == pytest.approx(1.15 * written * weights / 1e9)
 
 
@@ -121,7 +123,7 @@ def test_earlier_judgements_tell_most(judged: Judgement, own_home: Path) -> None
     assert predict(TINY, plan, SIZE) == TimeRange(1.5 / 1.5625, 1.5 * 1.5625)
     # Of clips of another size, with other settings, or of frames that were encoded before, it says nothing.
     assert predict(TINY, plan, (270, 270)) is None
-    other = replace(plan, estimate=replace(plan.estimate, settings=replace(plan.settings, threads=1)))
+    other = plan_engine(TINY, Settings(threads=1))
     assert predict(TINY, other, SIZE) is None
     known = replace(judged.orders[0].rounds[0], frames_encoded=0)
     order = replace(judged.orders[0], rounds=(known, *judged.orders[0].rounds[1:]))
@@ -129,7 +131,7 @@ def test_earlier_judgements_tell_most(judged: Judgement, own_home: Path) -> None
     assert predict(TINY, plan, SIZE) == TimeRange(1.5 / 1.5625, 1.5 * 1.5625)
     # A damaged file is as if there was none.
     [path] = (own_home / "speeds").iterdir()
-    for text in ("", "[]", '{"format": 2}', path.read_text()[:-9], json.dumps([["a", 1]])):
+    for text in ("", "[]", '{"format": 2}', path.read_text()[:-9], json.dumps(["a", 1])):
         path.write_text(text)
         assert predict(TINY, plan, SIZE) is None
     keep_time(TINY, plan, judged)
@@ -141,19 +143,18 @@ def test_a_large_model_is_predicted_from_matrices(wide: ModelFiles, own_home: Pa
     first = predict(wide, plan, (1280, 720))
     assert first
     assert first.most == pytest.approx(4 * first.least)
-    [kept] = (own_home / "speeds").iterdir()
-    before = kept.read_bytes()
+    kept = {path: path.read_bytes() for path in (own_home / "speeds").iterdir()}
     assert predict(wide, plan, (1280, 720)) == first  # measured once
-    assert kept.read_bytes() == before
+    assert kept == {path: path.read_bytes() for path in (own_home / "speeds").iterdir()}
     larger = predict(wide, plan_engine(wide, Settings()), (1280, 720))
     assert larger
     assert larger.least > first.least
     # One that is not here has a time too.
     shape = read_shape(wide)
-    plan = plan_shape(shape, wide.profile, Settings(), read_memory())
+    plan = choose_plan(shape, wide.profile, Settings(), read_memory())
     assert predict_shape(shape, plan) == predict(wide, plan_engine(wide, Settings()))
     # Of a type that the engine cannot multiply nothing is known: its process ends.
-    odd = replace(shape, matrices={**shape.matrices, "read": {9999: 1}})
+    odd = replace(shape, matrices={**shape.matrices, "layers": {9999: 1}})
     assert predict_shape(odd, plan) is None
 
 

@@ -128,7 +128,7 @@ class Judge:
         return {"--model": model, **describe_settings(self.settings, self.settings.applied_to(self.mode.own))}
 
     def key_here(self) -> str:
-        """The key of what is judged on this machine now. It differs from `key` if frames are smaller to fit the memory.
+        """The key of what is judged on this machine, once it is known that it fits the memory.
 
         Loads the engine's library, but no model. Raises OutOfMemoryError.
         """

@@ -39,7 +39,6 @@ from vrt_lite.records.judgement import Judgement
 from vrt_lite.scheduler import InThread, Scheduler, Together, Work
 from vrt_lite.settings import MOST_JOBS, Settings
 from vrt_lite.shortage import ThreadPool
-from vrt_lite.tuning import keep_time
 
 if TYPE_CHECKING:
     from vrt_lite.backends import Engine
@@ -80,7 +79,7 @@ class Comparer:
         self.mode.close()
 
     def plan(self) -> Profile:
-        """The profile that fits the memory now. Loads the engine's library, but no model. Raises OutOfMemoryError."""
+        """The profile in force, if it fits the memory. Loads no model. Raises OutOfMemoryError."""
         self.mode.plan()
         return self.mode.profile
 
@@ -173,6 +172,8 @@ class Comparer:
             )
             judgement: Judgement = yield InThread(lambda _: record())  # the digest of the model may not be ready
             if trials and plan and mode.files:
+                from vrt_lite.forecast import keep_time  # noqa: PLC0415
+
                 keep_time(mode.files, plan, judgement)
             if lines and lines.failure:
                 judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from vrt_lite.records.judgement import JudgedClip
     from vrt_lite.video import Clip
-    from vrt_lite.video.small_copy import SmallCopy
+    from vrt_lite.video.encoding import SmallCopy
 
 _T = TypeVar("_T")
 _MOST_SECONDS: Final = 300.0
@@ -100,7 +100,7 @@ def _draw_frame(clip: Clip, source: int | None) -> bytes:
 
 
 def _copy(clip: Clip) -> SmallCopy:
-    from vrt_lite.video.small_copy import write_small_copy  # noqa: PLC0415
+    from vrt_lite.video.encoding import write_small_copy  # noqa: PLC0415
 
     return write_small_copy(clip)
 

@@ -1,61 +1,60 @@
-"""Says before a judgement how long it will take on this machine.
+"""Says before a judgement how long it will take on this machine, and keeps how long it took.
 
-What this model took here at about this size tells most. Without that the time is added up from the speed of the engine
-with matrices of the model's types, which is measured once in a process of its own.
+What this model took here at this size tells most. Without that the time is added up from the speed of the engine with
+matrices of the model's types, which is measured once in a process of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Set
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vrt_lite.backends import describe_machine
 from vrt_lite.errors import VrtError
 from vrt_lite.fitting import EnginePlan
 from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
-from vrt_lite.fitting.time_estimate import F16, MatrixSpeeds, count_cells, estimate_seconds
+from vrt_lite.fitting.time_estimate import F16, Speed, estimate_seconds, fit_frames
 from vrt_lite.interfaces import Observe, Predicted, TimeRange
 from vrt_lite.models import ModelFiles
 from vrt_lite.modes import Mode
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import BothOrders
-from vrt_lite.tuning import keep, kept_path, read_kept, read_times
+from vrt_lite.tuning import keep, kept_path, read_kept
 
 if TYPE_CHECKING:
     from vrt_lite.video import ClipInfo
 
 _ADDED_UP = 2.0
 """The factor on both sides of what was added up."""
-_SAME_SIZE = 1.25
-"""Clips whose frames have visual tokens within this factor take about as long."""
+_MOST_TIMES = 8
+_USUAL_SIZE: Final = (1280, 720)
 Size = tuple[int, int]
+"""A clip's (width, height)."""
 
 
-def predict(files: ModelFiles, plan: EnginePlan, size: Size | None = None) -> TimeRange | None:
-    """Predict a judgement in one order of clips of this (width, height); without it, of the largest frames.
+def predict(files: ModelFiles, plan: EnginePlan, size: Size = _USUAL_SIZE) -> TimeRange | None:
+    """Predict a judgement in one order of clips of this size.
 
     None if nothing is known: before the first judgement by a small model, or with layers on a GPU.
     """
-    cells = count_cells(plan.profile, size)
-    times = [seconds for of, seconds in read_times(files, plan) if 1 / _SAME_SIZE < of / cells < _SAME_SIZE]
-    if times:
+    shown = plan.profile.frame_size(*size, called=False)
+    if times := read_kept(_times_path(files, plan, shown), list[float]):
         margin = 1.5 + 0.5 / len(times)  # the more is known, the less it differs
         return TimeRange(min(times) / margin, max(times) * margin)
-    return predict_shape(read_shape(files), plan, size)
+    return None if files.is_small else predict_shape(read_shape(files), plan, size)
 
 
-def predict_shape(shape: ModelShape, plan: EnginePlan, size: Size | None = None) -> TimeRange | None:
+def predict_shape(shape: ModelShape, plan: EnginePlan, size: Size = _USUAL_SIZE) -> TimeRange | None:
     """The same for a model of this shape, which may not be here."""
-    if shape.is_small or any(plan.estimate.gpu_bytes):
+    if plan.estimate.gpu_bytes:
         return None
+    threads = plan.settings.threads or describe_machine().cpus
     try:
-        speeds = _measure_speeds(
-            {F16}.union(*shape.matrices.values()), plan.settings.threads or describe_machine().cpus
-        )
+        speeds = {kind: _measure_speed(kind, threads) for kind in {F16}.union(*shape.matrices.values())}
     except (AttributeError, VrtError):  # the engine lacks a function, or cannot multiply these types
         return None
-    seconds = estimate_seconds(shape, plan.profile, speeds, size)
+    seconds = estimate_seconds(shape, fit_frames(plan.profile, size), speeds)
     return TimeRange(seconds / _ADDED_UP, seconds * _ADDED_UP)
 
 
@@ -77,22 +76,39 @@ def announce(mode: Mode, clip: ClipInfo, observe: Observe, *, both_orders: BothO
         observe(Predicted(both if both_orders is True else one, both if both_orders == "auto" else None))
 
 
+def keep_time(files: ModelFiles, plan: EnginePlan, judgement: Judgement) -> None:
+    """Keep how long a judgement took with this plan, unless frames of it were encoded before."""
+    encoded = sum(order.rounds[0].frames_encoded for order in judgement.orders)
+    if encoded < 2 * plan.profile.first_frames:
+        return
+    t, path = judgement.timings, _times_path(files, plan, judgement.inputs[0].shown_size)
+    seconds = (t.vision + t.prefill + t.generate + t.other) / len(judgement.orders)
+    times = [*(read_kept(path, list[float]) or ()), seconds]
+    with contextlib.suppress(OSError):
+        keep(path, times[-_MOST_TIMES:])
+
+
+def _times_path(files: ModelFiles, plan: EnginePlan, shown: Size) -> Path:
+    """The file with the seconds that the last judgements took, of frames that are shown at this size."""
+    model = files.text.stat().st_size, files.projector.name, plan.profile.sha256
+    return kept_path("speeds", *model, describe_machine(), plan.settings, shown)
+
+
 def _predict(mode: Mode, clip: ClipInfo) -> TimeRange | None:
     plan = mode.plan()
     return predict(mode.files, plan, (clip.width, clip.height)) if plan and mode.files else None
 
 
-def _measure_speeds(types: Set[int], threads: int) -> MatrixSpeeds:
-    """How fast this machine multiplies matrices of these types: as it is kept, else measured in a worker."""
-    path = kept_path("speeds", describe_machine(), threads)
-    kept = read_kept(path, MatrixSpeeds) or MatrixSpeeds({}, {})
-    if missing := types - kept.many.keys():
-        from vrt_lite.backends.llamacpp.matrix_speed import measure_matrices  # noqa: PLC0415 - the engine
+def _measure_speed(kind: int, threads: int) -> Speed:
+    """How fast this machine multiplies matrices of one of ggml's types: as it is kept, else measured in a worker."""
+    path = kept_path("speeds", describe_machine(), threads, kind)
+    speed = read_kept(path, Speed)
+    if speed is None:
+        from vrt_lite.backends.llamacpp.matrix_speed import measure_matrix  # noqa: PLC0415 - the engine
         from vrt_lite.worker import Worker  # noqa: PLC0415 - once on a machine
 
         with Worker() as worker:
-            one, many = worker.call(measure_matrices, missing, threads)
-        kept = MatrixSpeeds({**kept.one, **one}, {**kept.many, **many})
+            speed = worker.call(measure_matrix, kind, threads)
         with contextlib.suppress(OSError):
-            keep(path, kept)
-    return kept
+            keep(path, speed)
+    return speed

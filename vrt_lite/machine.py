@@ -50,11 +50,11 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class MachineMemory:
-    """A machine's memory in bytes: what is free now, the total with swap, and its GPUs."""
+    """A machine's memory in bytes: what is free now, the total with swap, and its GPU. Several count as one."""
 
     free_bytes: int
     total_bytes: int
-    gpus: tuple[Gpu, ...] = ()
+    gpu: Gpu | None = None
 
 
 def format_bytes(size: float) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from vrt_lite.backends import read_memory
 from vrt_lite.errors import ModelError, OutOfMemoryError
-from vrt_lite.fitting.memory_estimate import estimate_default_bytes, read_shape
+from vrt_lite.fitting import choose_plan
+from vrt_lite.fitting.memory_estimate import estimate_memory, read_shape
 from vrt_lite.fitting.pull_options import list_pull_options
 from vrt_lite.forecast import predict, predict_shape
 from vrt_lite.interfaces import TimeRange
-from vrt_lite.machine import format_bytes
+from vrt_lite.machine import EngineSettings, format_bytes
 from vrt_lite.models import ModelFiles, bundled_names, find
 from vrt_lite.models.gguf import normalise_quant, quant_of
 from vrt_lite.models.library import (
@@ -26,7 +27,9 @@ from vrt_lite.models.library import (
 )
 from vrt_lite.models.quants import total_memory
 from vrt_lite.settings import Settings
-from vrt_lite.tuning import plan_engine, plan_shape
+from vrt_lite.tuning import plan_engine
+
+ON_PROCESSOR: Final = EngineSettings(gpu_layers=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,15 +130,15 @@ def _list_recipe(recipe: Recipe) -> ListedModel:
     option = next((option for option in offered.options if option.quant == taken), offered.options[-1])
     seconds = None
     with contextlib.suppress(OutOfMemoryError):
-        plan = plan_shape(option.shape, offered.profile, Settings(), read_memory())
+        plan = choose_plan(option.shape, offered.profile, Settings(), read_memory())
         seconds = predict_shape(option.shape, plan)
     return ListedModel(
         name=recipe.name,
         state="begun" if begun.disk_bytes else "can be pulled",
         quant=normalise_quant(option.quant),
-        disk_bytes=option.disk.stays,
-        fetched_bytes=option.disk.fetched,
-        memory_bytes=estimate_default_bytes(option.shape, offered.profile),
+        disk_bytes=option.stays,
+        fetched_bytes=option.fetched,
+        memory_bytes=estimate_memory(option.shape, offered.profile, ON_PROCESSOR).cpu_bytes,
         seconds=seconds,
         answers=offered.profile.answers,
         converted=offered.converted,
@@ -161,5 +164,5 @@ def _estimate_files(files: ModelFiles) -> dict[str, Any]:
     seconds = None
     with contextlib.suppress(OutOfMemoryError):
         seconds = predict(files, plan_engine(files, Settings()))
-    memory = estimate_default_bytes(read_shape(files), files.profile)
+    memory = estimate_memory(read_shape(files), files.profile, ON_PROCESSOR).cpu_bytes
     return {"memory_bytes": memory, "seconds": seconds, "answers": files.profile.answers}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from vrt_lite.backends import BackendEngine, Engine, SharedEngine, Used, describe_machine, open_backend
 from vrt_lite.disk import file_sha256
-from vrt_lite.fitting import advise_smaller
+from vrt_lite.fitting import TAKE_LESS
 from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working
 from vrt_lite.models import ModelFiles, find, profile_of
 from vrt_lite.profile import Profile
@@ -48,10 +48,7 @@ class Mode(Protocol):
         ...
 
     def plan(self) -> EnginePlan | None:
-        """How the engine runs on this machine, if one does. The profile then fits it: it may show smaller frames.
-
-        Raises OutOfMemoryError.
-        """
+        """How the engine runs on this machine, if one does. Raises OutOfMemoryError."""
         ...
 
     def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Work[Engine]:
@@ -211,16 +208,17 @@ class LocalMode(_FileMode):
 
     def plan(self) -> EnginePlan:
         """Choose what fits the memory. Loads the engine's library, but no model."""
-        plan = self._start_planning().result()
-        self.profile = plan.profile
-        return plan
+        return self._start_planning().result()
 
     def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Work[Engine]:
         """Load the engine, while the first frames are decoded."""
         plan = yield self._start_planning()
         if self._engine is None:
             self._engine = SharedEngine(
-                self._load, plan.choices, submit=self._pool.submit, advice=advise_smaller(plan.profile)
+                self._load,
+                [choice.settings for choice in plan.choices],
+                submit=self._pool.submit,
+                advice=TAKE_LESS,
             )
             loading, began = self._engine.start(), watch.total
             loading.add_done_callback(lambda _: watch.seconds.update(load=watch.total - began))
@@ -237,7 +235,7 @@ class LocalMode(_FileMode):
         """The model by its files, how the engine ran if it did, and what was changed to fit the memory."""
         if self._engine is None:
             return Used(self._describe_model())
-        plan = self.plan().as_run_with(self._engine.settings)
+        plan = self.plan()
         return Used(self._describe_model(), engine=plan.engine_used(), warnings=plan.warnings)
 
     def close(self) -> None:

@@ -183,6 +183,11 @@ class Profile:
         return self.cell * self.cell
 
     @property
+    def max_cells(self) -> int:
+        """Visual tokens of a frame that is shown first, at most."""
+        return self.max_pixels // self.pixels_per_token
+
+    @property
     def tool_cells(self) -> int:
         """Visual tokens of a tool's frame, at most."""
         return self.tool_max_pixels // self.pixels_per_token

@@ -17,13 +17,14 @@ from vrt_lite.backends.llamacpp import LlamaCppBackend
 from vrt_lite.backends.llamacpp.context import Context
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import OutOfMemoryError
-from vrt_lite.fitting import EnginePlan, add_sequences, choose_plan
+from vrt_lite.fitting import EnginePlan, choose_plan
 from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.interfaces import Sampling, ignore
 from vrt_lite.judge import Answer, Ask
 from vrt_lite.machine import EngineSettings, Gpu, MachineMemory
 from vrt_lite.protocol.messages import Reply
 from vrt_lite.scheduler import Scheduler, Work
+from vrt_lite.settings import Settings
 
 SHAPE = read_shape(FILES)
 SMALL = EngineSettings(gpu_layers=0, threads=1)
@@ -132,64 +133,44 @@ def test_with_nothing_smaller_left_one_reply_fails_and_the_engine_is_whole_again
 # The plan
 
 
-def plan_with(free: int, *gpus: int, settings: EngineSettings | None = None) -> EnginePlan:
-    memory = MachineMemory(free, free, tuple(Gpu("GPU", size) for size in gpus))
-    return choose_plan(SHAPE, FILES.profile, settings or EngineSettings(), memory)
-
-
-def with_sequences(free: int, *gpus: int, most: int, pairs: int) -> EnginePlan:
-    memory = MachineMemory(free, free, tuple(Gpu("GPU", size) for size in gpus))
-    return add_sequences(plan_with(free, *gpus), SHAPE, memory, most, pairs=pairs)
+def plan_with(free: int, *gpu: int, most: int = 1, pairs: int = 1, layers: int | None = None) -> EnginePlan:
+    memory = MachineMemory(free, free, *(Gpu("GPU", size) for size in gpu))
+    settings = Settings(gpu_layers=layers)
+    return choose_plan(SHAPE, FILES.profile, settings, memory, sequences=most, pairs=pairs)
 
 
 def terms(plan: EnginePlan) -> dict[str, int]:
     return {term.name: term.cpu for term in plan.estimate.terms}
 
 
-def test_a_plan_with_layers_on_a_gpu_falls_back_to_the_processor_but_not_from_what_the_user_set() -> None:
-    plan = plan_with(16 * GB, 8 * GB)
-    assert [(s.gpu_layers, s.projector_on_gpu) for s in plan.choices] == [(None, True), (0, False)]
-    assert plan.fallbacks[0].gpu_bytes == (0,)
-    assert plan_with(16 * GB, 8 * GB, settings=EngineSettings(gpu_layers=4)).fallbacks == ()
-    assert plan_with(16 * GB, 0).fallbacks == ()
-    assert plan_with(16 * GB, settings=SMALL).fallbacks == ()
-
-
-def test_the_plan_in_force_tells_what_ran() -> None:
+def test_a_plan_says_what_the_memory_of_a_gpu_required() -> None:
     plan = plan_with(16 * GB, 428_000_000)
-    kinds = ["kv_cache_quantized", "projector_on_processor", "layers_on_processor"]
-    assert [warning.kind for warning in plan.warnings] == kinds
-    assert plan.as_run_with(plan.settings) is plan
-    none = plan.as_run_with(plan.choices[1])
-    assert [warning.kind for warning in none.warnings] == ["kv_cache_quantized", "gpu_allocation_failed"]
-    assert "--gpu-layers N" in none.warnings[-1].text
-    assert (none.engine_used().gpu_layers, none.engine_used().gpu_memory_bytes) == (0, (0,))
+    assert [warning.kind for warning in plan.warnings] == ["kv_cache_quantized", "gpu_memory_short"]
+    assert len(plan.choices) == 1
 
 
 def test_as_many_sequences_as_memory_allows() -> None:
-    roomy = with_sequences(16 * GB, most=4, pairs=4)
+    roomy = plan_with(16 * GB, most=4, pairs=4)
     assert roomy.settings.sequences == 4
     one, four = terms(plan_with(GB)), terms(roomy)
     for name in ("keys and values", "frames and embeddings", "decoding of clips"):
         assert four[name] == pytest.approx(4 * one[name])
     needed = roomy.estimate.cpu_bytes
-    assert with_sequences(needed, most=4, pairs=4).settings.sequences == 4
-    assert with_sequences(needed - 1, most=4, pairs=4).settings.sequences == 3
-    assert with_sequences(needed // 2, most=4, pairs=4).profile == FILES.profile
+    assert plan_with(needed, most=4, pairs=4).settings.sequences == 4
+    assert plan_with(needed - 1, most=4, pairs=4).settings.sequences == 3
+    assert plan_with(needed // 2, most=4, pairs=4).profile == FILES.profile
 
 
 def test_a_second_sequence_of_a_pair_takes_keys_and_values_alone_and_is_given_up_first() -> None:
-    one, two = terms(plan_with(GB)), terms(with_sequences(GB, most=2, pairs=1))
+    one, two = terms(plan_with(GB)), terms(plan_with(GB, most=2, pairs=1))
     assert two == {**one, "keys and values": 2 * one["keys and values"]}
     counts: set[int] = set()
     for free in (300_000_000, 400_000_000, GB):
         for gpus in ((), (430_000_000,), (8 * GB,)):
-            alone, plan = plan_with(free, *gpus), with_sequences(free, *gpus, most=2, pairs=1)
+            alone, plan = plan_with(free, *gpus), plan_with(free, *gpus, most=2, pairs=1)
             counts.add(plan.settings.sequences)
             assert (plan.profile, plan.warnings) == (alone.profile, alone.warnings)
             assert replace(plan.settings, sequences=1) == alone.settings
             if plan.settings.sequences == 2:
-                assert plan.choices == (plan.settings, *alone.choices)
-                ran = plan.as_run_with(alone.settings)
-                assert (ran.estimate, ran.warnings) == (alone.estimate, alone.warnings)
+                assert plan.choices[1:] == alone.choices
     assert counts == {1, 2}

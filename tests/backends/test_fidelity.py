@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
 from convert.stage_outputs import StagedBackend
 from convert.verify import distances, divergence
@@ -35,7 +36,7 @@ from vrt_lite.protocol.answer_form import normalise
 from vrt_lite.protocol.messages import FrameRef, Reply, Text, Video
 from vrt_lite.protocol.tags import Malformed
 from vrt_lite.scheduler import Scheduler, Work, run_alone
-from vrt_lite.video.frame_conversion import Conversion, Orientation
+from vrt_lite.video.frame_conversion import resize
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 sys.path[:0] = [str(GOLDEN.parents[1]), str(GOLDEN)]
@@ -51,7 +52,7 @@ def fit(picture: NDArray[np.uint8], profile: Profile, *, called: bool = False) -
     """A displayed frame as the judge gets it: vrt-lite's own size and resize."""
     height, width = picture.shape[:2]
     size = profile.frame_size(width, height, called=called)
-    return Conversion(width, height, Orientation(), "sdr", False).convert(picture, size)
+    return resize(Image.fromarray(picture), size)
 
 
 def convert(checkpoint: Path, text_type: str, projector_type: str) -> tuple[Path, Path]:
@@ -150,8 +151,8 @@ def test_qwen3_vls_frames_are_sized_and_its_memory_is_counted_by_its_own_widths(
     assert (files.profile.cell, files.profile.clock.rule, files.profile.tool_cells) == (32, "text", 512)
     assert files.profile.frame_size(1280, 720, called=False) == (1152, 640)
     shape = read_shape(files)
-    assert (shape.head_size, shape.kv_width) == (families.HEAD, families.KV_HEADS * families.HEAD)
-    assert (shape.deep_layers, shape.input_width, shape.vision_full_every) == (3, 4 * families.WIDTH, 1)
+    assert shape.kv_width == families.KV_HEADS * families.HEAD
+    assert (shape.input_width, shape.vision_full_every) == (4 * families.WIDTH, 1)
     with Model(qwen3[0], settings=EngineSettings(gpu_layers=0)) as model:
         assert model.input_width == shape.input_width
         assert model.cache_bytes == 2 * 2 * shape.kv_width * families.LAYERS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -10,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +23,7 @@ from vrt_lite.fitting import choose_plan
 from vrt_lite.fitting.memory_estimate import estimate_memory, read_shape
 from vrt_lite.machine import EngineSettings, Gpu, MachineMemory
 from vrt_lite.models import ModelFiles, find
+from vrt_lite.settings import Settings
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,8 +78,8 @@ def test_predicted_bytes_are_the_engines(
     on_gpu = settings.projector_on_gpu is None and settings.gpu_layers is None
     # With few pixels encoding takes seconds. The whole size is measured only where nothing has to be encoded.
     profile = files.profile.with_max_pixels(60 * 784) if on_gpu else files.profile
-    estimate = estimate_memory(read_shape(files), profile, settings, gpu_shares=[1.0])
-    predicted = sum(sum(term.gpus) for term in estimate.terms if term.name != "program")
+    estimate = estimate_memory(read_shape(files), profile, settings)
+    predicted = sum(term.gpu for term in estimate.terms if term.name != "program")
     verbose = replace(settings, verbose=True)
     with Opened(files.text, files.projector, profile=profile, settings=verbose) as backend:
         backend.allocate(estimate.context, profile.frame_size(1280, 720, called=False), encode=on_gpu)
@@ -90,13 +89,14 @@ def test_predicted_bytes_are_the_engines(
     reserved = sum(on_devices) * 2**20
     write(f"{files.name}, {name}: predicted {predicted / 1e6:.1f} MB, reserved {reserved / 1e6:.1f} MB")
     assert len(found) >= 4
-    assert predicted == pytest.approx(reserved, rel=0.1)
+    # Never too little. What an evaluation takes is counted as on the processor, which is a little more.
+    assert 0.97 * reserved <= predicted <= 1.1 * reserved + 128_000_000
 
 
 def plan_at(free_bytes: int, files: ModelFiles) -> EngineSettings:
-    memory = MachineMemory(64 * GB, 64 * GB, (Gpu("card", free_bytes),))
-    plan = choose_plan(read_shape(files), files.profile, EngineSettings(), memory)
-    assert plan.estimate.gpu_bytes[0] <= free_bytes
+    memory = MachineMemory(64 * GB, 64 * GB, Gpu("card", free_bytes))
+    plan = choose_plan(read_shape(files), files.profile, Settings(), memory)
+    assert plan.estimate.gpu_bytes <= free_bytes
     return plan.settings
 
 
@@ -107,7 +107,7 @@ def test_a_compare_follows_where_the_card_is_too_small() -> None:
     kept = [(s.kv_type, s.projector_on_gpu, 7 if s.gpu_layers is None else s.gpu_layers) for s in steps]
     order = list(dict.fromkeys(kept))
     assert order[:4] == [("f16", True, 7), ("q8_0", True, 7), ("f16", False, 7), ("q8_0", False, 7)]
-    assert order[-1] == ("f16", None, 0)
+    assert order[-1] == ("f16", False, 0)
     layers = [count for _, _, count in order]
     assert layers == sorted(layers, reverse=True)
     some = next(s for s in steps if s.gpu_layers in (2, 3, 4))
@@ -135,14 +135,10 @@ def vulkan() -> None:
         pytest.skip("only the engine's Vulkan back end can be told to refuse an allocation")
 
 
-# Of vrt-tiny-0 with all layers, keys and values take 11.8 MB; with three, the evaluation takes the most, 6.1 MB.
-@pytest.mark.parametrize(("most_bytes", "layers"), [(8_000_000, 3), (2_000_000, 0)])
-def test_an_allocation_that_fails_is_tried_again_with_less(vulkan: None, most_bytes: int, layers: int) -> None:
-    done = compare(most_bytes)
-    assert done.returncode == 0, done.stderr
-    said: dict[str, Any] = json.loads(done.stdout)
-    assert said["settings"]["engine"]["gpu_layers"] == layers
-    assert "The GPU had less memory than it reported" in said["warnings"][-1]
+def test_an_allocation_that_fails_is_said(vulkan: None) -> None:
+    done = compare(2_000_000)
+    assert done.returncode == 5
+    assert "fewer --gpu-layers" in done.stderr.splitlines()[-1]
 
 
 def test_layers_that_the_user_set_stay(vulkan: None) -> None:
@@ -153,7 +149,8 @@ def test_layers_that_the_user_set_stay(vulkan: None) -> None:
 
 def free_on_cards() -> list[int]:
     """The free bytes of every GPU, without software devices: theirs are those of the RAM, which every program takes."""
-    return [gpu.free_bytes for gpu in read_memory().gpus if "llvmpipe" not in gpu.name]
+    gpu = read_memory().gpu
+    return [gpu.free_bytes] if gpu and "llvmpipe" not in gpu.name else []
 
 
 def test_no_layers_leave_the_device_alone(capfd: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from vrt_lite.measures.definitions import DEFINITIONS, comparable
 from vrt_lite.measures.looks import compare_looks
 from vrt_lite.measures.preference import load_heads, prefer_by_measures
 from vrt_lite.protocol.report import MEASURED_KEYS
-from vrt_lite.video.planes import Planes
+from vrt_lite.video.frame_conversion import Planes
 
 SCENES = ("texture", "sky", "shapes")
 MOVES: Final[dict[tuple[str, str], dict[str, str]]] = {

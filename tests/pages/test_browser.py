@@ -24,7 +24,7 @@ from vrt_lite.records.labelled import EvalCase
 from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.settings import Settings
-from vrt_lite.video.small_copy import MOST_BYTES
+from vrt_lite.video.encoding import MOST_BYTES
 from vrt_lite.viewer import write_report
 
 TIMES = "[...document.querySelectorAll('video')].map(video => video.currentTime)"

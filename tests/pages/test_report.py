@@ -29,7 +29,7 @@ from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
-from vrt_lite.video.small_copy import MOST_BYTES
+from vrt_lite.video.encoding import MOST_BYTES
 from vrt_lite.viewer import page_file, write_report
 from vrt_lite.viewer.clip_media import ClipMedia, list_shown, make_address
 from vrt_lite.viewer.page_file import make_table, write_json

@@ -166,6 +166,7 @@ def test_a_ranking_is_paused_resumed_and_its_best_copied(servers: Servers, visit
     page.get_by_role("button", name="Go on").click()
     page.get_by_role("heading", name="Ranked").wait_for(timeout=60_000)
     assert page.locator(".ladder tbody tr").count() == 6
+    assert page.locator(".how").first.inner_text().strip() == "Done"
     check()
     page.get_by_label("How many").fill("2")
     page.get_by_role("button", name="Copy the best").click()

@@ -50,12 +50,11 @@ def test_a_folder_says_what_to_give_for_its_numbered_pictures(tmp_path: Path) ->
     touched(renders, "a.gif", "b.webp", "fox_00001_.png", "fox_00002_.png", "notes.txt")
     touched(renders / "shot", *(f"{number:04d}.png" for number in range(48)))
     touched(renders / "mixed", "a1.png", "a2.png", "b1.png", "b2.png")
-    (renders / "still.webp").write_bytes(b"RIFF\x1a\0\0\0WEBPVP8L" + bytes(14))
     group, shot = read(renders), renders / "shot" / "%04d.png"
     assert group.clips == (renders / "a.gif", renders / "b.webp")
     assert group.left_out == (
-        f"{renders}: 6 left out: 2 numbered pictures (give {renders / 'fox_%05d_.png'}); shot is a folder of 48 "
-        f"numbered pictures (give {shot}); mixed is a folder; notes.txt is no clip; still.webp is a still picture.",
+        f"{renders}: 5 left out: 2 numbered pictures (give {renders / 'fox_%05d_.png'}); shot is a folder of 48 "
+        f"numbered pictures (give {shot}); mixed is a folder; notes.txt is no clip.",
     )
     assert read(shot, renders / "a.gif", fps="8").clips == (Path(f"{shot}@8"), renders / "a.gif")
 

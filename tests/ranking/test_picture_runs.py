@@ -20,7 +20,7 @@ from reports import Report
 from convert.clip_pairs import read_pairs
 from vrt_lite import Judge, ScriptedBackend, Store, UsageError, evaluate
 from vrt_lite.cli import run
-from vrt_lite.clip_files import digest_clip
+from vrt_lite.clip_files import find_files
 from vrt_lite.evaluation.clips import Clips
 from vrt_lite.ranking.winners import copy_winners
 from vrt_lite.video import open_clip
@@ -58,7 +58,7 @@ def test_all_forms_are_ranked_together_and_copied(forms: list[Path], renders: Pa
     for _ in range(2):
         copies = copy_winners([("", ladder.ranked)], tmp_path / "best")
         assert [copy.name for copy in copies] == ["01-bright", "02-grey.webp", "03-dark.gif"]
-    assert digest_clip(Path(f"{copies[0]}@8")) == ladder.ranked[0].sha256
+    assert find_files(Path(f"{copies[0]}@8")).digest() == ladder.ranked[0].sha256
     assert not [path for path in (tmp_path / "best").iterdir() if path.name.startswith(".")]
     (copies[0] / "005.png").write_bytes((copies[0] / "006.png").read_bytes())
     with pytest.raises(UsageError, match="is there already and is another file"):

@@ -315,7 +315,6 @@ def formats(served: Served) -> Path:
     folder = served.make_folder("formats")
     write_animation(STAR, folder / "star.gif")
     write_animation(CIRCLE, folder / "circle.webp")
-    (folder / "still.webp").write_bytes(b"RIFF\x00\x00\x00\x00WEBPVP8 \x00\x00\x00\x00\x00\x00")
     write_pictures(STAR, folder / "frames")
     return folder
 

@@ -29,8 +29,8 @@ from vrt_lite.cli.options import (
     take_prompt,
 )
 from vrt_lite.cli.report_writing import take_report, write_wanted
-from vrt_lite.clip_files import add_rate, files_of
-from vrt_lite.errors import StoreError, UsageError
+from vrt_lite.clip_files import add_rate, find_files
+from vrt_lite.errors import StoreError, UsageError, VideoError
 from vrt_lite.interfaces import Observe, ignore
 from vrt_lite.settings import Settings
 
@@ -198,7 +198,10 @@ def _check_outputs(clips: tuple[Path, Path], outputs: Mapping[str, Path | None])
     given = click.get_current_context().params
     inputs = {f"--{name.replace('_', '-')}": given[name] for name in ("prompt_file", "model", "projector")}
     used = {option: Path(path) for option, path in inputs.items() if path}
-    files = [file for clip in clips for file in files_of(clip)] if any(outputs.values()) else []
+    files: list[Path] = []
+    for clip in clips if any(outputs.values()) else ():
+        with contextlib.suppress(VideoError):  # opening it will tell
+            files += find_files(clip).files
     for option, output in ((option, path) for option, path in outputs.items() if path):
         if any(_same_file(output, file) for file in files):
             raise UsageError(f"{output} is one of the clips; write to another file.")

@@ -19,7 +19,6 @@ from vrt_lite.cli.options import (
     size_options,
     take_settings,
 )
-from vrt_lite.conversion.type_names import PROJECTOR_TYPES
 from vrt_lite.disk import home
 from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError
 from vrt_lite.machine import Gpu, MachineMemory, format_bytes
@@ -38,9 +37,7 @@ _UNBOUNDED = 2**62
 @model_argument
 @projector_option
 @click.option("--quant", metavar="QUANT", default="", help="Of a model that is not here: this quant alone, by part.")
-@click.option("--projector-type", type=click.Choice(PROJECTOR_TYPES), help="As for vrt-lite pull. [default: f16]")
 @size_options
-@click.option("--repack/--no-repack", default=None, help="A second copy of the weights. [default: as tuned, or none]")
 @click.option(
     "--memory", "memory_gb", metavar="GB", type=click.FloatRange(0), help="Assume a machine with this much memory."
 )
@@ -53,8 +50,6 @@ def estimate(
     *,
     projector: Path | None,
     quant: str,
-    projector_type: str | None,
-    repack: bool | None,
     memory_gb: float | None,
     vram_gb: float | None,
     as_json: bool,
@@ -76,15 +71,13 @@ def estimate(
     settings = take_settings(options)
     memory = _assume_memory(settings, memory_gb, vram_gb)
     size = None if memory_gb is None else memory.total_bytes
-    offered = _find_offered(model, quant, projector, projector_type)
+    offered = _find_offered(model, quant, projector)
 
     def estimate_with(settings: Settings) -> list[Estimated]:
         if offered:
             timed = size is None
-            return [
-                _estimate_option(offered, option, settings, memory, repack, timed=timed) for option in offered.options
-            ]
-        return [_estimate_files(model, projector, size, settings, memory, repack, tuned=vram_gb is None)]
+            return [_estimate_option(offered, option, settings, memory, timed=timed) for option in offered.options]
+        return [_estimate_files(model, projector, size, settings, memory, tuned=vram_gb is None)]
 
     found = estimate_with(settings)
     if offered is None or quant or ":" in (model or ""):
@@ -105,7 +98,7 @@ def _assume_memory(settings: Settings, memory_gb: float | None, vram_gb: float |
     if memory_gb is not None:
         memory = replace(memory, free_bytes=int(memory_gb * 1e9), total_bytes=int(memory_gb * 1e9))
     if vram_gb is not None:
-        return replace(memory, gpus=(Gpu("GPU", int(vram_gb * 1e9)),))
+        return replace(memory, gpu=Gpu("GPU", int(vram_gb * 1e9)))
     refuse_impossible(settings)
     return memory
 
@@ -117,40 +110,34 @@ def _estimate_efforts(estimate_with: Callable[[Settings], Estimated], settings: 
     return {effort: estimate_with(replace(settings, effort=effort)) for effort in EFFORTS}
 
 
-def _find_offered(
-    model: str | None, quant: str, projector: Path | None, projector_type: str | None
-) -> PullOptions | None:
+def _find_offered(model: str | None, quant: str, projector: Path | None) -> PullOptions | None:
     """What can be pulled as MODEL; None if it is here, or is no name of a recipe or repository."""
     from vrt_lite.models import BUNDLED, bundled_names  # noqa: PLC0415
     from vrt_lite.models.library import find_stored, recipes  # noqa: PLC0415
 
     name, _, named = (model or "").partition(":")
     if model is None or name in bundled_names() or Path(model).exists():
-        if quant or projector_type:
-            option = "--quant" if quant else "--projector-type"
-            raise UsageError(
-                f"{option} is for a model that can be pulled; {model or BUNDLED} is here, so leave it out."
-            )
+        if quant:
+            raise UsageError(f"--quant is for a model that can be pulled; {model or BUNDLED} is here, so leave it out.")
         return None
     if quant and named and quant.lower() != named.lower():
         raise UsageError(f"{model} names a quant, and --quant {quant} another: leave one out.")
     wanted, stored = quant or named, find_stored(name)
-    same = stored and projector_type in (None, stored.manifest.projector_type)
-    if stored and same and wanted.upper() in ("", stored.manifest.quant.upper()):
+    if stored and wanted.upper() in ("", stored.manifest.quant.upper()):
         return None
     if name not in recipes() and ("/" not in name or name[0] in "./~" or "\\" in name or name.endswith(".gguf")):
         return None
     if projector:
         raise UsageError(f"--projector is for a model that is here, and {name} is not: leave it out.")
-    return _list_offered(name, wanted, projector_type)
+    return _list_offered(name, wanted)
 
 
-def _list_offered(name: str, quant: str, projector_type: str | None) -> PullOptions:
+def _list_offered(name: str, quant: str) -> PullOptions:
     from vrt_lite.fitting.pull_options import list_pull_options  # noqa: PLC0415
     from vrt_lite.models.hub import UnreachableError  # noqa: PLC0415
 
     try:
-        return list_pull_options(name, quant, projector_type=projector_type)
+        return list_pull_options(name, quant)
     except UnreachableError as error:
         raise ModelError(f"There is no {name} here, and what could be pulled is not known: {error}") from error
 
@@ -161,30 +148,30 @@ def _estimate_files(
     size: int | None,
     settings: Settings,
     memory: MachineMemory,
-    repack: bool | None,
     *,
     tuned: bool,
 ) -> Estimated:
     """Estimate a model that is here. `tuned` applies what was found for this machine."""
     from vrt_lite.backends import describe_machine  # noqa: PLC0415
+    from vrt_lite.fitting import choose_plan  # noqa: PLC0415
     from vrt_lite.fitting.memory_estimate import read_shape  # noqa: PLC0415
     from vrt_lite.forecast import predict  # noqa: PLC0415
     from vrt_lite.models import find  # noqa: PLC0415
     from vrt_lite.show.estimates import Estimated  # noqa: PLC0415
-    from vrt_lite.tuning import choose_projector, plan_engine, plan_shape  # noqa: PLC0415
+    from vrt_lite.tuning import choose_projector, plan_engine  # noqa: PLC0415
 
     files = choose_projector(find(model, projector=projector), describe_machine)
     shape = read_shape(files)
 
     def plan(memory: MachineMemory) -> EnginePlan:
         if tuned:
-            return plan_engine(files, settings, repack=repack, memory=memory, shape=shape)
-        return plan_shape(shape, files.profile, settings, memory, repack=repack)
+            return plan_engine(files, settings, memory=memory, shape=shape)
+        return choose_plan(shape, files.profile, settings, memory)
 
     planned, refusal = _plan_anyway(plan, memory, settings)
     # What another machine takes is not known here.
     time = predict(files, planned) if tuned and size is None else None
-    return Estimated(files.name, len(shape.layers), planned, refusal, time=time)
+    return Estimated(files.name, shape.layers, planned, refusal, time=time)
 
 
 def _estimate_option(
@@ -192,22 +179,20 @@ def _estimate_option(
     option: PullOption,
     settings: Settings,
     memory: MachineMemory,
-    repack: bool | None,
     *,
     timed: bool,
 ) -> Estimated:
     """Estimate a quant that is not here; `timed` tells whether it is for this machine."""
+    from vrt_lite.fitting import choose_plan  # noqa: PLC0415
     from vrt_lite.forecast import predict_shape  # noqa: PLC0415
     from vrt_lite.show.estimates import Estimated  # noqa: PLC0415
-    from vrt_lite.tuning import plan_shape  # noqa: PLC0415
 
     def plan(memory: MachineMemory) -> EnginePlan:
-        return plan_shape(option.shape, offered.profile, settings, memory, repack=repack)
+        return choose_plan(option.shape, offered.profile, settings, memory)
 
     planned, refusal = _plan_anyway(plan, memory, settings)
     time = predict_shape(option.shape, planned) if timed else None
-    layers = len(option.shape.layers)
-    return Estimated(offered.name, layers, planned, refusal, quant=option.quant, disk=option.disk, time=time)
+    return Estimated(offered.name, option.shape.layers, planned, refusal, option, time)
 
 
 def _plan_anyway(
@@ -218,9 +203,8 @@ def _plan_anyway(
         return plan(memory), ""
     except OutOfMemoryError as error:
         # Layers that the user has set stay on the GPU.
-        fixed = settings.gpu_layers is not None
-        gpus = tuple(replace(gpu, free_bytes=_UNBOUNDED) if fixed else gpu for gpu in memory.gpus)
-        return plan(MachineMemory(_UNBOUNDED, _UNBOUNDED, gpus)), str(error)
+        gpu = memory.gpu and Gpu(memory.gpu.name, _UNBOUNDED) if settings.gpu_layers is not None else memory.gpu
+        return plan(MachineMemory(_UNBOUNDED, _UNBOUNDED, gpu)), str(error)
 
 
 def _print_parts(
@@ -237,10 +221,10 @@ def _print_parts(
     print_text(describe_settings(estimated))
     if estimated.time:
         print_text(f"a pair takes {estimated.shown_time} here, in one order")
-    if disk := estimated.disk:
+    if option := estimated.option:
         print_text(
-            f"disk: {format_bytes(disk.fetched)} fetched, {format_bytes(disk.stays)} stay, at most "
-            f"{format_bytes(disk.most)} at once, {format_bytes(_free_disk())} free in {home()}"
+            f"disk: {format_bytes(option.fetched)} fetched, {format_bytes(option.stays)} stay, at most "
+            f"{format_bytes(option.most)} at once, {format_bytes(_free_disk())} free in {home()}"
         )
     click.echo()
     show_efforts(efforts)
@@ -284,17 +268,17 @@ def _free_disk() -> int:
 
 
 def _to_json(estimated: Estimated) -> dict[str, object]:
-    estimate = estimated.plan.estimate
+    estimate, option = estimated.plan.estimate, estimated.option
     return {
         "model": estimated.name,
-        "quant": estimated.quant or None,
+        "quant": option and option.quant,
         "fits": not estimated.refusal,
         "context": estimate.context,
-        "max_pixels": estimate.max_pixels,
-        "terms": [{"name": term.name, "bytes": term.cpu, "gpu_bytes": list(term.gpus)} for term in estimate.terms],
+        "max_pixels": estimate.profile.max_pixels,
+        "terms": [{"name": term.name, "bytes": term.cpu, "gpu_bytes": term.gpu} for term in estimate.terms],
         "bytes": estimate.cpu_bytes,
-        "gpu_bytes": list(estimate.gpu_bytes),
-        "disk": asdict(estimated.disk) if estimated.disk else None,
+        "gpu_bytes": estimate.gpu_bytes,
+        "disk": option and {"fetched": option.fetched, "stays": option.stays, "most": option.most},
         "engine": asdict(estimated.plan.engine_used()),
         "seconds": estimated.time and asdict(estimated.time),
         "notes": estimated.notes,

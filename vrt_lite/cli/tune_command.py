@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from vrt_lite.tuning import Tuning
     from vrt_lite.tuning.tune import Tried
 
-HEADINGS = ("SETTING", "VALUE", "ENCODES", "READS", "WRITES", "SPEED", "")
+HEADINGS = ("SETTING", "A JUDGEMENT", "SPEED", "")
 STATUS = "Exit status: 0 done, 2 usage, 4 model missing, corrupt or mismatched, 5 out of memory, 130 interrupted."
-_BUSY = 0.3
 
 
 @click.command(epilog=STATUS)
@@ -47,45 +47,39 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     Tries threads, the projector's types, weight repacking, and judging 2 and 4 pairs at once (jobs), on an idle
     machine for about two minutes. A value is taken if a judgement takes 10 % less time with it; one with which the
     engine crashes or hangs is refused. The result is saved for this model and this machine: compare uses it, rank
-    and eval the number of jobs too. SPEED is that of a whole judgement, relative to the defaults; of jobs WRITES
-    counts the tokens of all.
+    and eval the number of jobs too. SPEED is that of a whole judgement, relative to the defaults.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.backends import describe_machine  # noqa: PLC0415
     from vrt_lite.disk import disk_errors  # noqa: PLC0415
     from vrt_lite.models import find  # noqa: PLC0415
-    from vrt_lite.tuning import choose_projector, save_tuning, tuning_path  # noqa: PLC0415
+    from vrt_lite.tuning import keep, tuning_path  # noqa: PLC0415
 
-    files = find(model, projector=projector)
-    machine = describe_machine()
+    files, machine = find(model, projector=projector), describe_machine()
+    path = tuning_path(files, machine)
     if forget:
-        path = tuning_path(files, machine)
         kept = path.exists()
         with disk_errors():
             path.unlink(missing_ok=True)
         print_text(f"{files.name}: {'what was measured is deleted' if kept else 'nothing was kept'}")
         return
     from vrt_lite.show.screen import Screen, Status  # noqa: PLC0415
-    from vrt_lite.tuning.tune import measure_with, read_cpu_load  # noqa: PLC0415
+    from vrt_lite.tuning.tune import TAKEN, measure_with  # noqa: PLC0415
     from vrt_lite.tuning.tune import tune as find_quickest  # noqa: PLC0415
     from vrt_lite.worker import Worker  # noqa: PLC0415
 
-    # The search begins at the defaults, whatever was found before.
-    files = choose_projector(files, lambda: machine, as_tuned=False)
-    if (share := read_cpu_load()) > _BUSY:
-        click.echo(f"this machine is {share:.0%} busy with other work: measure again when it is idle", err=True)
-
+    tried: list[Tried] = []
     with Screen() as screen, Worker() as worker:
-
-        def show_progress(change: str) -> None:
-            screen.show(Status(f"{files.name}: measuring {change}"))
-
-        measure = measure_with(worker, files)
-        tuning, tried = find_quickest(files, measure, budget_seconds=budget, show_progress=show_progress)
+        screen.show(Status(f"{files.name}: measuring the defaults"))
+        for each in find_quickest(files, partial(measure_with, worker, files), budget_seconds=budget):
+            tried.append(each)
+            screen.show(Status(f"{files.name}: measuring; {each.change} {each.outcome}"))
+    tuning = [each.tuning for each in tried if each.outcome == TAKEN][-1]
     with disk_errors():
-        path = save_tuning(tuning, files, machine)
+        keep(path, tuning)
     if as_json:
         told: dict[str, object] = {"model": files.name, "machine": machine, "tuning": tuning, "file": str(path)}
-        print_json(told | {"tried": [_to_json(each) for each in tried]})
+        listed = [{name: getattr(each, name) for name in ("change", "outcome", "seconds")} for each in tried]
+        print_json(told | {"tried": listed})
         return
     _show(files.name, tuning, tried)
     print_text(f"kept for this machine ({machine.processor}): {path}", err=True)
@@ -93,8 +87,9 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
 
 def _show(name: str, tuning: Tuning, tried: Sequence[Tried]) -> None:
     from vrt_lite.show.table import show_table  # noqa: PLC0415
+    from vrt_lite.tuning.tune import TAKEN  # noqa: PLC0415
 
-    default, *_ = taken = [each.seconds or 0.0 for each in tried if each.outcome in ("default", "taken")]
+    default, *_ = taken = [each.seconds or 0.0 for each in tried if each.outcome == TAKEN]
     show_table(HEADINGS, [_row(each, default) for each in tried])
     print_text(
         f"{name}: threads {tuning.threads or 'auto'}, repacking {'on' if tuning.repack else 'off'}, "
@@ -103,15 +98,5 @@ def _show(name: str, tuning: Tuning, tried: Sequence[Tried]) -> None:
 
 
 def _row(tried: Tried, default_seconds: float) -> tuple[str, ...]:
-    m, seconds = tried.measured, tried.seconds
-    speeds = (f"{1 / each:.1f} tok/s" for each in (m.encode, m.read, m.write)) if m else "---"
-    ratio = f"{default_seconds / seconds:.2f}" if seconds else "-"
-    outcome = f"{tried.outcome} ({tried.reason})" if tried.reason else tried.outcome
-    return tried.name, tried.value or "-", *speeds, ratio, outcome
-
-
-def _to_json(tried: Tried) -> dict[str, object]:
-    m = tried.measured
-    speeds = m and {"encode": 1 / m.encode, "read": 1 / m.read, "write": 1 / m.write}
-    told: dict[str, object] = {name: getattr(tried, name) for name in ("name", "value", "outcome", "seconds", "reason")}
-    return told | {"tokens_a_second": speeds}
+    measured = (f"{tried.seconds:.1f} s", f"{default_seconds / tried.seconds:.2f}") if tried.seconds else ("-", "-")
+    return tried.change, *measured, tried.outcome

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from vrt_lite.advice import command, install, install_engine, install_extra, list_extra, move_aside, unset_variable
-from vrt_lite.diagnosis.finding import Finding, delete_file, reinstall, set_variable
+from vrt_lite.diagnosis.finding import Finding, reinstall, set_variable
 from vrt_lite.disk import HOME_VARIABLE, data_home, home, settings_path
 from vrt_lite.errors import ASK_DOCTOR, ModelError, StoreError, UsageError, VrtError
 from vrt_lite.machine import EngineSettings, Machine, MachineMemory, format_bytes
@@ -27,7 +27,6 @@ from vrt_lite.models.library import partial_bytes, partial_names, recipes, store
 from vrt_lite.models.quants import total_memory
 from vrt_lite.runs.store import Store, users_store
 from vrt_lite.stored_settings import KEYS, LOCAL, read_stored
-from vrt_lite.tuning import read_tuning, tuning_folder
 from vrt_lite.worker import Worker
 
 _LOAD_SECONDS, _RUN_SECONDS = 60.0, 300.0
@@ -73,7 +72,6 @@ def run_all_checks() -> dict[str, list[Finding]]:
     }
     if report:
         checks["machine"] = [partial(check_devices, report, find_gpu_makers())]
-        checks["models"].append(partial(check_tunings, report.machine))
     found = {group: [finding for check in of for finding in run_check(check)] for group, of in checks.items()}
     return {"engine": engine, **found}
 
@@ -100,10 +98,10 @@ def _read_machine() -> tuple[Machine, MachineMemory]:
 
 def _run_judge() -> float:
     """In the child: run the bundled judge's model as by default; returns the tokens that it reads in a second."""
-    from vrt_lite.tuning.measure import measure_model  # noqa: PLC0415
+    from vrt_lite.tuning.tune import measure_model  # noqa: PLC0415
 
     files = find()
-    return 1 / measure_model(files.text, files.projector, EngineSettings(), 16).read
+    return 1 / measure_model(files.text, files.projector, EngineSettings(), 16, (0, 1, 0)).seconds
 
 
 def check_engine() -> tuple[EngineReport | None, list[Finding]]:
@@ -148,14 +146,14 @@ def check_devices(report: EngineReport, makers: list[str]) -> Iterator[Finding]:
     yield Finding("processor", "ok", f"{machine.processor}, {machine.cpus} usable processors: {features}")
     text = f"memory: {format_bytes(memory.free_bytes)} free of {format_bytes(memory.total_bytes)} with swap"
     yield Finding("memory", "ok", text)
-    for gpu in memory.gpus:
+    if gpu := memory.gpu:
         yield Finding("gpu", "ok", f"GPU: {gpu.name}, {format_bytes(gpu.free_bytes)} free")
-    if not memory.gpus and not makers:
+    elif not makers:
         yield Finding("gpu", "ok", "GPU: none")
-    elif not memory.gpus and not report.gpu_back_end:
+    elif not report.gpu_back_end:
         text = f"GPU: one by {makers[0]}, which this engine cannot use; with it, judging is much faster"
         yield Finding("gpu_unused", "note", text, install_for_gpu(makers))
-    elif not memory.gpus:
+    else:
         hiding = next((name for name in _HIDING if name in os.environ), "")
         why = f"{hiding} may hide it" if hiding else "see whether its driver works"
         driver = "nvidia-smi" if makers[0] == "NVIDIA" else "vulkaninfo --summary"
@@ -247,20 +245,6 @@ def check_models() -> Iterator[Finding]:
 
 def _pull(name: str) -> str:
     return command("vrt-lite", "pull", name)
-
-
-def check_tunings(machine: Machine) -> Iterator[Finding]:
-    """Whether the saved settings of `vrt-lite tune` fit this machine and engine."""
-    for path in sorted(tuning_folder().glob("*.json")):
-        stored = read_tuning(path)
-        name = stored.model if stored else path.name
-        if stored and stored.machine == machine:
-            yield Finding("tuning", "ok", f"{name}: tuned for this machine and engine")
-            continue
-        path.open("rb").close()  # an OSError says more
-        why = "tuned on another machine or with another engine" if stored else "no tuning"
-        text = f"{name}: {why}: it is not used. To measure anew: vrt-lite tune"
-        yield Finding("tuning_stale", "note", text, delete_file(path))
 
 
 # Settings and packages

@@ -19,7 +19,7 @@ from vrt_lite.measures.stills import Window, find_window, measure_neighbours, me
 
 if TYPE_CHECKING:
     from vrt_lite.video import Clip
-    from vrt_lite.video.planes import Planes
+    from vrt_lite.video.frame_conversion import Planes
 
 VERSION: Final = 2
 """Of the measures: it changes when a value of the same clip does."""
@@ -70,7 +70,7 @@ def measure_clip(clip: Clip, *, stop: Event | None = None) -> ClipMeasures:
         if stop and stop.is_set():
             raise MeasuringStoppedError
         collecting.add(index, planes)
-    return collecting.measure([clip.seconds(i) for i in range(clip.info.frames)], turn=clip.orientation.apply)
+    return collecting.measure([clip.seconds(i) for i in range(clip.info.frames)], turn=clip.turn)
 
 
 def choose_runs(clip: Clip) -> tuple[range, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from vrt_lite.clip_files import add_rate, fits_any, is_clip_there, is_still_webp, list_patterns
+from vrt_lite.clip_files import add_rate, group_pictures, is_clip_there
 from vrt_lite.errors import UsageError
 from vrt_lite.records.pairs import escape_surrogates
 from vrt_lite.tables import TABLE_SUFFIXES, Row, read_whole_table
@@ -132,26 +132,26 @@ def _list_below(folder: Path) -> list[Path]:
 
 
 def _choose_videos(paths: Sequence[Path]) -> list[Path]:
-    videos = (path for path in paths if path.suffix.lower() in VIDEO_SUFFIXES and not path.is_dir())
-    return [path for path in videos if not is_still_webp(path)]
+    return [path for path in paths if path.suffix.lower() in VIDEO_SUFFIXES and not path.is_dir()]
 
 
 def _describe_rest(folder: Path, rest: Sequence[Path]) -> str:
     """Describe what is left out of a folder, and why, in one line."""
     if not rest:
         return ""
-    patterns = list_patterns(path.name for path in rest if path.is_file())
-    parts = [f"{count} numbered pictures (give {folder / pattern})" for pattern, count in patterns.items()]
+    groups = group_pictures(path.name for path in rest if path.is_file())
+    parts = [f"{len(names)} numbered pictures (give {folder / pattern})" for pattern, names in groups.items()]
     others: list[str] = []
-    for path in (path for path in rest if not fits_any(path.name, patterns)):
-        below = list_patterns(inner.name for inner in path.iterdir()) if path.is_dir() else {}
+    grouped = {name for names in groups.values() for name in names.values()}
+    for path in (path for path in rest if path.name not in grouped):
+        below = group_pictures(inner.name for inner in path.iterdir()) if path.is_dir() else {}
         if len(below) == 1:
-            [(pattern, count)] = below.items()
-            parts.append(f"{path.name} is a folder of {count} numbered pictures (give {path / pattern})")
+            [(pattern, names)] = below.items()
+            parts.append(f"{path.name} is a folder of {len(names)} numbered pictures (give {path / pattern})")
         elif path.is_dir():
             others.append(f"{path.name} is a folder{' (--recursive takes its videos)' if list_videos(path) else ''}")
         else:
-            others.append(f"{path.name} is {'a still picture' if is_still_webp(path) else 'no clip'}")
+            others.append(f"{path.name} is no clip")
     shown = [*parts[:_MOST_NAMED], *others[:_MOST_NAMED]]
     more = ["more"] if len(parts) + len(others) > len(shown) else []
     return f"{folder}: {len(rest)} left out: {'; '.join([*shown, *more])}."

@@ -12,8 +12,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vrt_lite.clip_files import files_of, find_pictures, split_rate
-from vrt_lite.disk import draft_of, file_sha256
+from vrt_lite.clip_files import find_files, split_rate
+from vrt_lite.disk import draft_of
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.records.ladders import RankedClip
 
@@ -86,23 +86,25 @@ def _is_copied(target: Path, clip: RankedClip) -> bool:
 def _digest_copy(copy: Path, clip: RankedClip) -> str:
     """Return the digest of a copy, with the frame rate of its clip; "" if it is no clip."""
     try:
-        pictures = find_pictures(copy)
+        found = find_files(copy)
     except VideoError:
         return ""
-    if not pictures:
-        return file_sha256(copy) if copy.is_file() else ""
-    return replace(pictures, fps=split_rate(clip.path)[1] or pictures.fps).digest()
+    return replace(found, fps=split_rate(clip.path)[1] or found.fps).digest()
 
 
 def _copy(clip: RankedClip, target: Path) -> None:
     """Copy a clip whole or not at all; UsageError if it has changed, or if something has the name by now."""
-    files = files_of(clip.path)
+    changed = UsageError(f"{str(clip.path)!r} has changed since it was ranked; rank again.")
+    try:
+        files = find_files(clip.path).files
+    except VideoError:
+        raise changed from None
     try:
         with draft_of(target, replace=False) if files == (clip.path,) else _draft_folder(target) as draft:
             for file in files:
                 shutil.copyfile(file, draft / file.name if draft.is_dir() else draft)
             if _digest_copy(draft, clip) != clip.sha256:
-                raise UsageError(f"{str(clip.path)!r} has changed since it was ranked; rank again.")
+                raise changed
     except FileExistsError:
         _is_copied(target, clip)
 

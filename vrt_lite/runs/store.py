@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from vrt_lite.clip_files import digest_clip, stamp_clip
+from vrt_lite.clip_files import find_files
 from vrt_lite.disk import data_home
 from vrt_lite.errors import MissingClipError, StoreError, UsageError, VideoError
 from vrt_lite.records.pairs import DERIVED, escape_surrogates
@@ -222,7 +222,7 @@ class Store:
             [(found,)] = rows
         else:
             with _video_errors(path):
-                found = digest_clip(path)
+                found = find_files(path).digest()
             after, changed = _stamp(path)
             if after != stamp or time.time() - changed < _UNSAFE_SECONDS:
                 return found
@@ -243,7 +243,7 @@ class Store:
 def _stamp(path: Path) -> tuple[str, float]:
     """Return a text that changes when the clip does, and the time of its last change in unix seconds."""
     with _video_errors(path):
-        return stamp_clip(path)
+        return find_files(path).stamp()
 
 
 @contextlib.contextmanager

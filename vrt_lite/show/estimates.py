@@ -13,30 +13,28 @@ from vrt_lite.show.words import format_range
 
 if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan
-    from vrt_lite.fitting.pull_options import DiskUse
+    from vrt_lite.fitting.pull_options import PullOption
 
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
     """One quant of a model as it would run: how many layers it has, the plan, and why it does not fit ("" if it does).
 
-    A model that is not here has a `quant`, and `disk` is what a pull takes of the disk. `choice` is a line that names
-    the file that was chosen from a folder. `time` is that of a judgement; None where it is not known.
+    A model that is not here has an `option`, the quant that a pull brings. `time` is that of a judgement; None where it
+    is not known.
     """
 
     name: str
     layers: int
     plan: EnginePlan
     refusal: str
-    quant: str = ""
-    disk: DiskUse | None = None
+    option: PullOption | None = None
     time: TimeRange | None = None
-    choice: str = ""
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know: the chosen file, what was changed to make it fit, why it does not."""
-        return [note for note in (self.choice, *(w.text for w in self.plan.warnings), self.refusal) if note]
+        """What a user should know: what was changed to make it fit, why it does not."""
+        return [note for note in (*(w.text for w in self.plan.warnings), self.refusal) if note]
 
     @property
     def shown_time(self) -> str:
@@ -47,19 +45,19 @@ class Estimated:
 def show_parts(estimated: Estimated, memory: MachineMemory) -> None:
     """Print what each part takes, and what is free."""
     estimate = estimated.plan.estimate
-    gpus = memory.gpus if estimate.gpu_bytes else ()
-    sizes = [(term.name, term.cpu, *term.gpus) for term in estimate.terms if term.cpu or any(term.gpus)]
-    sizes.append(("in all", estimate.cpu_bytes, *estimate.gpu_bytes))
-    sizes.append(("free here", memory.free_bytes, *(gpu.free_bytes for gpu in gpus)))
-    rows = [(name, *map(format_bytes, counts)) for name, *counts in sizes]
-    show_table(("MEMORY FOR", "PROCESSOR", *(gpu.name for gpu in gpus)), rows)
+    gpu = memory.gpu if estimate.gpu_bytes else None
+    sizes = [(term.name, term.cpu, term.gpu) for term in estimate.terms if term.cpu or term.gpu]
+    sizes.append(("in all", estimate.cpu_bytes, estimate.gpu_bytes))
+    sizes.append(("free here", memory.free_bytes, gpu.free_bytes if gpu else 0))
+    rows = [(name, format_bytes(cpu), *([format_bytes(on_gpu)] if gpu else [])) for name, cpu, on_gpu in sizes]
+    show_table(("MEMORY FOR", "PROCESSOR", *([gpu.name] if gpu else [])), rows)
 
 
 def describe_settings(estimated: Estimated) -> str:
     """What the estimate is for, in a line."""
     settings, estimate = estimated.plan.settings, estimated.plan.estimate
     return (
-        f"for context {estimate.context} tokens, {estimate.max_pixels} pixels a frame, keys and values "
+        f"for context {estimate.context} tokens, {estimate.profile.max_pixels} pixels a frame, keys and values "
         f"{settings.kv_type}, repacked weights {'on' if settings.repack else 'off'}"
         f"{f', on the GPU {_describe_offload(estimated)}' if estimate.gpu_bytes else ''}"
     )
@@ -77,7 +75,7 @@ def effort_to_json(effort: str, estimated: Estimated) -> dict[str, Any]:
         "max_new_tokens": profile.max_new_tokens,
         "context": estimate.context,
         "bytes": estimate.cpu_bytes,
-        "gpu_bytes": list(estimate.gpu_bytes),
+        "gpu_bytes": estimate.gpu_bytes,
         "fits": not estimated.refusal,
         "seconds": estimated.time and asdict(estimated.time),
     }
@@ -89,7 +87,7 @@ def show_efforts(efforts: Mapping[str, Estimated]) -> None:
     for effort, of in efforts.items():
         profile, estimate = of.plan.profile, of.plan.estimate
         limits = map(str, (profile.max_pixels, profile.rounds, profile.max_new_tokens))
-        gpu = format_bytes(sum(estimate.gpu_bytes)) if estimate.gpu_bytes else ""
+        gpu = format_bytes(estimate.gpu_bytes) if estimate.gpu_bytes else ""
         fits = "no" if of.refusal else "yes"
         rows.append((effort, *limits, format_bytes(estimate.cpu_bytes), gpu, of.shown_time, fits))
     show_table(("EFFORT", "PIXELS", "ROUNDS", "REPLY", "MEMORY", "GPU", "TIME", "FITS"), rows)
@@ -99,16 +97,32 @@ def show_quants(found: Sequence[Estimated], memory: MachineMemory, *, free_disk_
     """Print a row for each quant that can be pulled: disk, memory, settings, time, and whether it fits."""
     rows: list[Sequence[str]] = []
     for of in found:
-        estimate, disk = of.plan.estimate, of.disk
+        estimate, option = of.plan.estimate, of.option
+        if option is None:
+            continue
         short = ["memory"] if of.refusal else []
-        short += ["disk"] if disk and disk.most + SPARE_BYTES > free_disk_bytes else []
-        sizes = (disk.fetched, disk.stays, disk.most, estimate.cpu_bytes) if disk else (estimate.cpu_bytes,)
-        gpu = (format_bytes(sum(estimate.gpu_bytes)), _describe_offload(of)) if memory.gpus else ("", "")
-        settings = (str(estimate.max_pixels), of.plan.settings.kv_type)
+        short += ["disk"] if option.most + SPARE_BYTES > free_disk_bytes else []
+        sizes = (option.fetched, option.stays, option.most, estimate.cpu_bytes)
+        gpu = (format_bytes(estimate.gpu_bytes), _describe_offload(of)) if memory.gpu else ("", "")
+        settings = (str(estimate.profile.max_pixels), of.plan.settings.kv_type)
         fits = f"no: {', '.join(short)}" if short else "yes"
-        rows.append((of.quant, *map(format_bytes, sizes), *gpu, *settings, of.shown_time, fits))
-    on_disk = ("FETCHED", "STAYS", "DISK AT MOST") if found[0].disk else ()
-    show_table(("QUANT", *on_disk, "PROCESSOR", "GPU", "ON THE GPU", "PIXELS", "KV", "A PAIR", "FITS"), rows)
+        rows.append((option.quant, *map(format_bytes, sizes), *gpu, *settings, of.shown_time, fits))
+    show_table(
+        (
+            "QUANT",
+            "FETCHED",
+            "STAYS",
+            "DISK AT MOST",
+            "PROCESSOR",
+            "GPU",
+            "ON THE GPU",
+            "PIXELS",
+            "KV",
+            "A PAIR",
+            "FITS",
+        ),
+        rows,
+    )
 
 
 def _describe_offload(estimated: Estimated) -> str:

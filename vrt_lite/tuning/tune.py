@@ -1,111 +1,167 @@
-"""Finds the values with which a model is quickest on this machine: each change is tried on the best values so far."""
+"""Finds the values with which a model is quickest on this machine: each change is tried on the best values so far.
+
+What is measured runs in a process that may end. It judges no clips.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from math import isqrt
+from pathlib import Path
+from timeit import Timer
+from typing import Final
 
+import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from vrt_lite.backends import describe_machine, read_memory
-from vrt_lite.errors import VrtError
+from vrt_lite.backends.llamacpp.context import Context, Tokens
+from vrt_lite.backends.llamacpp.engine import Model
+from vrt_lite.backends.llamacpp.vision import Vision
+from vrt_lite.errors import ModelError, VrtError
 from vrt_lite.fitting.time_estimate import count_work
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import loses_detail
-from vrt_lite.settings import Settings
-from vrt_lite.tuning import Tuning, plan_engine
-from vrt_lite.tuning.measure import ModelSpeed, check_same, measure_model
+from vrt_lite.tuning import Tuning
 from vrt_lite.worker import Worker
 
-Outcome = Literal["default", "taken", "not faster", "no time", "refused"]
-Measure = Callable[[Tuning], ModelSpeed]
+TAKEN: Final = "taken"
 _SHARE = 0.9
 """A change is taken if a judgement then takes less than this share of the time."""
-_MOST_JOBS = 4
 _SPARE_BYTES = 2 * 2**30
 _MOST_CELLS = 256
 _PATIENCE_SECONDS = 600.0
+_WARM, _READ = 8, 96
+"""Tokens that are read before a measurement, so that weights are read and buffers set up, and in it."""
+_MIN_CORRELATION = 0.9
+"""The least correlation of the outputs of two setups. With rounding it is 0.99 or more; with another model about 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpeed:
+    """Seconds that a judgement takes by the speed of its parts; the embeddings and logits that came out."""
+
+    seconds: float
+    embeddings: NDArray[np.float32]
+    logits: NDArray[np.float32]
+
+
+Measure = Callable[[Tuning], ModelSpeed]
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A change that was tried, what was measured with it, and the seconds of a judgement by that."""
+    """A change that was tried, the tuning with it, what came of it, and the seconds of a judgement if it was measured.
 
-    name: str
-    value: str
-    outcome: Outcome
-    measured: ModelSpeed | None = None
+    The default is tried first, and taken.
+    """
+
+    change: str
+    tuning: Tuning
+    outcome: str
     seconds: float | None = None
-    reason: str = ""
 
 
-def tune(
-    files: ModelFiles, measure: Measure, *, budget_seconds: float, show_progress: Callable[[str], None] = lambda _: None
-) -> tuple[Tuning, list[Tried]]:
-    """Find the values for a model on this machine; saves nothing. After `budget_seconds` nothing new is measured.
+def tune(files: ModelFiles, measure: Measure, *, budget_seconds: float) -> Iterator[Tried]:
+    """Try values for a model on this machine, and yield each; saves nothing. After `budget_seconds` nothing is begun.
 
     Raises ModelError, OutOfMemoryError, and WorkerEndedError if the engine does not run with its defaults.
     """
-
-    def judge(m: ModelSpeed) -> float:
-        encoded, read, written = count_work(files.profile)
-        return m.encode * encoded + m.read * read + m.write * written
-
-    end = time.monotonic() + budget_seconds
-    show_progress("default")
-    best = Tuning(projector=files.projector.name)
+    end, best = time.monotonic() + budget_seconds, Tuning(projector=files.projector.name)
     first = measure(best)
-    quickest = judge(first)
-    tried = [Tried("default", "", "default", first, quickest)]
+    quickest = first.seconds
+    yield Tried("default", best, TAKEN, quickest)
     for name, value in _list_changes(files):
-        changed, told = replace(best, **{name: value}), Tried(name, str(value), "no time")
-        if time.monotonic() <= end:
-            show_progress(f"{name} {value}")
-            try:
-                measured = measure(changed)
-                check_same(first, measured)
-                seconds = judge(measured)
-                told = replace(told, outcome="not faster", measured=measured, seconds=seconds)
-                if seconds <= _SHARE * quickest:
-                    told, best, quickest = replace(told, outcome="taken"), changed, seconds
-            except VrtError as error:
-                told = replace(told, outcome="refused", reason=str(error))
-        tried.append(told)
-    return best, tried
+        if time.monotonic() > end:
+            return
+        change, changed = f"{name} {value}", replace(best, **{name: value})
+        try:
+            measured = measure(changed)
+            check_same(first, measured)
+        except VrtError as error:
+            yield Tried(change, changed, f"refused ({error})")
+            continue
+        outcome = "not faster"
+        if measured.seconds <= _SHARE * quickest:
+            best, quickest, outcome = changed, measured.seconds, TAKEN
+        yield Tried(change, changed, outcome, measured.seconds)
 
 
-def read_cpu_load() -> float:
-    """The share of the processor's time, 0 to 1, that other programs use; measures for a third of a second."""
-    return psutil.cpu_percent(interval=0.3) / 100
+def measure_with(worker: Worker, files: ModelFiles, tuning: Tuning) -> ModelSpeed:
+    """Measure a model with these values in a worker. Raises what `measure_model` does, and WorkerEndedError."""
+    settings = replace(tuning.settings, sequences=tuning.jobs)
+    projector, cells = files.projector.with_name(tuning.projector), min(files.profile.max_cells, _MOST_CELLS)
+    asked = (files.text, projector, settings, cells, count_work(files.profile))
+    return worker.call(measure_model, *asked, seconds=_PATIENCE_SECONDS)
 
 
-def measure_with(worker: Worker, files: ModelFiles) -> Measure:
-    """Return what measures the values of a model in a worker."""
-    cells = min(files.profile.max_pixels // files.profile.pixels_per_token, _MOST_CELLS)
+def measure_model(
+    text: Path, projector: Path, settings: EngineSettings, cells: int, work: tuple[int, int, int]
+) -> ModelSpeed:
+    """Encode a pair of frames of about so many visual tokens, read a text, and write in all sequences together.
 
-    def measure(tuning: Tuning) -> ModelSpeed:
-        settings = tuning.apply_to(EngineSettings(sequences=tuning.jobs))
-        projector = files.projector.with_name(tuning.projector)
-        return worker.call(measure_model, files.text, projector, settings, cells, seconds=_PATIENCE_SECONDS)
+    `work` is how many tokens a judgement encodes, reads and writes. Raises ModelError, OutOfMemoryError.
+    """
+    encoded, read, written = work
+    sequences, draw = range(settings.sequences), np.random.default_rng(0)
+    with Model(text, settings=settings) as model:
+        with Vision(projector, model, settings=settings) as vision:
+            cell, side = vision.cell, max(isqrt(cells), 1)
+            frames = list(draw.integers(0, 256, (2, side * cell, side * cell, 3), dtype=np.uint8))
+            vision.encode("warm-up", [frame[:cell, :cell] for frame in frames])
+            seconds = encoded / side**2 * _measure_seconds(lambda: vision.encode("pair", frames))
+            embeddings = vision.embeddings("pair").reshape(-1)
+        with Context(model, size=_READ + 1, settings=settings) as context:
 
-    return measure
+            def read_text(sequence: int, count: int = _READ) -> None:
+                context.cut(0, sequence=sequence)
+                for _ in context.feed(range(count), 0, sequence=sequence):
+                    pass
+                context.logits()
+
+            def write() -> NDArray[np.float32]:
+                for sequence in sequences:
+                    context.cut(_READ, sequence=sequence)
+                return context.feed_for_logits([Tokens([0], _READ, sequence) for sequence in sequences])[0][0]
+
+            read_text(0, _WARM)
+            seconds += read / _READ * _measure_seconds(lambda: read_text(0))
+            for sequence in sequences:
+                read_text(sequence)
+            logits = write()
+            seconds += written / len(sequences) * _measure_seconds(write)
+    return ModelSpeed(seconds, embeddings, logits)
+
+
+def check_same(first: ModelSpeed, other: ModelSpeed) -> None:
+    """Raise ModelError if both have not computed the same, but for rounding."""
+    for what in ("embeddings", "logits"):
+        correlation = np.corrcoef(getattr(first, what), getattr(other, what))[0, 1]
+        if not correlation >= _MIN_CORRELATION:  # nor is it a number
+            raise ModelError(f"The engine computes other {what} with this (correlation {correlation:.2f}).")
+
+
+def _measure_seconds(run: Callable[[], object]) -> float:
+    """The mean of as many runs as take a fifth of a second, at least one."""
+    number, seconds = Timer(run).autorange()
+    return seconds / number
 
 
 def _list_changes(files: ModelFiles) -> Iterator[tuple[str, int | bool | str]]:
     """Yield the name and the value of what can be tried. Repacking needs memory for a second copy of the weights."""
     usable = describe_machine().cpus
     physical = psutil.cpu_count(logical=False) or usable
-    for count in sorted({min(count, usable) for count in (physical, max(physical // 2, 1))} - {usable}, reverse=True):
-        yield "threads", count
+    for count in (physical, physical // 2):
+        if 0 < count < usable:
+            yield "threads", count
     for path in files.projectors:
         if path != files.projector and not loses_detail(path):
             yield "projector", path.name
     if read_memory().free_bytes > files.text.stat().st_size + _SPARE_BYTES:
         yield "repack", True
-    most = plan_engine(files, Settings(), sequences=_MOST_JOBS, pairs=_MOST_JOBS).settings.sequences
-    for jobs in (2, 4):
-        if jobs <= most:
-            yield "jobs", jobs
+    yield "jobs", 2
+    yield "jobs", 4

@@ -1,22 +1,32 @@
-"""Writes RGB frames to an MP4 file, in memory; without loss, every reader gets the same pixels and times from it."""
+"""Writes RGB frames to an MP4 file, in memory: without loss, or small, for a page that is sent to others."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import av
 import av.codec
 import numpy as np
-from av.video.reformatter import Colorspace
+from av.error import FFmpegError
 from numpy.typing import NDArray
+
+from vrt_lite.errors import VideoError
+
+if TYPE_CHECKING:
+    from vrt_lite.video import Clip
 
 LOSSLESS: Final = "libx264rgb"
 """The encoder of `write_lossless`."""
-# No B-frames: nothing is reordered, so that the file needs no edit list. Every frame is a key frame.
-_LOSSLESS_OPTIONS = {"qp": "0", "preset": "veryfast", "bf": "0", "g": "1"}
+MOST_BYTES: Final = 1_000_000
+"""Bytes of a small copy."""
+LONGEST_SIDE: Final = 480
+MOST_FRAMES: Final = 300
+"""Frames of a small copy: of a longer clip every second frame is taken, or every third, and so on."""
+_TICK: Final = Fraction(1, 90_000)
 
 
 def has_codec(name: str) -> bool:
@@ -24,50 +34,72 @@ def has_codec(name: str) -> bool:
     return name in av.codec.codecs_available
 
 
-def encode_mp4(
-    frames: Iterable[tuple[int, NDArray[np.uint8]]],
-    *,
-    encoder: str,
-    options: Mapping[str, str],
-    pix_fmt: str,
-    size: tuple[int, int],
-    rate: Fraction,
-    tick: Fraction,
-    frame_ticks: int = 0,
-) -> bytes:
-    """Encode (time, frame) pairs at a size. Times are in ticks; the same frames give the same bytes. FFmpegError."""
-    file = io.BytesIO()
-    with av.open(file, "w", format="mp4", options={"fflags": "+bitexact"}) as opened:
-        container = cast(Any, opened)
-        stream = container.add_stream(encoder, rate=rate, options={**options, "threads": "1"})
-        stream.width, stream.height, stream.pix_fmt = *size, pix_fmt
-        stream.time_base = stream.codec_context.time_base = tick
-        matrix = None if pix_fmt == "rgb24" else Colorspace.SMPTE170M
-        if matrix:
-            stream.codec_context.colorspace = matrix
-        for at, pixels in frames:
-            rgb = av.VideoFrame.from_ndarray(pixels, format="rgb24")
-            frame = rgb.reformat(*size, format=pix_fmt, dst_colorspace=matrix)
-            frame.pts, frame.duration, frame.time_base = at, frame_ticks, tick
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
-    return file.getvalue()
-
-
 def write_lossless(frames: Sequence[NDArray[np.uint8]], *, frame_seconds: Fraction) -> bytes:
     """An MP4 of RGB frames (height, width, 3), each shown for `frame_seconds`: H.264 in RGB with a quantiser of 0.
 
-    The time base is the denominator of `frame_seconds`, so that the frame rate is exact.
+    Every reader gets the same pixels and times from it, and every frame is a key frame. The time base is the
+    denominator of `frame_seconds`, so that the frame rate is exact.
     """
-    height, width, _ = frames[0].shape
-    ticks = frame_seconds.numerator
-    return encode_mp4(
-        ((number * ticks, pixels) for number, pixels in enumerate(frames)),
-        encoder=LOSSLESS,
-        options=_LOSSLESS_OPTIONS,
-        pix_fmt="rgb24",
-        size=(width, height),
-        rate=1 / frame_seconds,
-        tick=Fraction(1, frame_seconds.denominator),
-        frame_ticks=ticks,
-    )
+    timed = {number * frame_seconds.numerator: pixels for number, pixels in enumerate(frames)}
+    tick = Fraction(1, frame_seconds.denominator)
+    return _encode(timed, LOSSLESS, "rgb24", {"qp": "0", "g": "1"}, rate=1 / frame_seconds, tick=tick)
+
+
+@dataclass(frozen=True, slots=True)
+class SmallCopy:
+    """A copy as the bytes of an MP4 file, without sound. It has every frame of the clip, or every `step`-th one."""
+
+    data: bytes
+    width: int
+    height: int
+    step: int
+
+
+def write_small_copy(clip: Clip) -> SmallCopy:
+    """Write a copy of a whole clip that every browser plays: upright, SDR, small, each frame at its own time.
+
+    Nothing else of the file gets into it: no sound, no metadata. VideoError if there can be no copy.
+    """
+    step = -(-clip.info.frames // MOST_FRAMES)
+    stored = clip.info.width, clip.info.height
+    scale = min(1.0, LONGEST_SIDE / max(stored))
+    width, height = (max(round(length * scale / 2) * 2, 2) for length in stored)  # even, as 4:2:0 needs
+    frames = clip.frames(range(0, clip.info.frames, step), size=(width, height))
+    timed = {round(clip.seconds(index) / _TICK): pixels for index, pixels in frames.items()}
+    rate = Fraction(clip.info.fps / step).limit_denominator(1001)
+    most_bits = str(int(8 * 0.9 * MOST_BYTES / (clip.info.duration_seconds + 1)))  # a second, with a full buffer
+    options = {"crf": "24", "g": "24", "maxrate": most_bits, "bufsize": most_bits}
+    try:
+        data = _encode(timed, "libx264", "yuv420p", options, rate=rate, tick=_TICK)
+    except (FFmpegError, ValueError) as error:  # ValueError: it is built without this encoder
+        raise VideoError(clip.info.path, f"cannot be copied: {error}") from None
+    if len(data) > MOST_BYTES:
+        raise VideoError(clip.info.path, f"cannot be copied into {MOST_BYTES / 1e6:g} MB")
+    return SmallCopy(data, width, height, step)
+
+
+def _encode(
+    timed: Mapping[int, NDArray[np.uint8]],
+    encoder: str,
+    layout: str,
+    options: dict[str, str],
+    *,
+    rate: Fraction,
+    tick: Fraction,
+) -> bytes:
+    """Encode RGB frames of one even size by their times in ticks. The same frames give the same bytes. FFmpegError."""
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4", options={"fflags": "+bitexact"}) as opened:
+        container = cast(Any, opened)
+        # No B-frames: nothing is reordered, so that the file needs no edit list.
+        options = {**options, "preset": "veryfast", "bf": "0", "threads": "1"}
+        stream = container.add_stream(encoder, rate=rate, options=options)
+        stream.height, stream.width, _ = next(iter(timed.values())).shape
+        stream.pix_fmt = layout
+        stream.time_base = stream.codec_context.time_base = tick
+        for at, pixels in timed.items():
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            frame.pts, frame.duration, frame.time_base = at, round(1 / rate / tick), tick
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return file.getvalue()

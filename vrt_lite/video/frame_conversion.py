@@ -1,88 +1,133 @@
-"""Converts stored pixels to what a viewer sees: orientation, pixel shape, one resize, and tone mapping after it."""
+"""Converts decoded frames: to RGB as a viewer sees it, and to planes as they are stored, for what measures them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, cast
+from functools import cache
+from typing import Any, cast
 
 import numpy as np
 from av.video.frame import VideoFrame
-from av.video.reformatter import ColorPrimaries, ColorTrc
+from av.video.reformatter import ColorPrimaries, ColorRange, ColorTrc, Interpolation
 from numpy.typing import NDArray
 from PIL import Image
 
-from vrt_lite.video.timeline import UnusableError
+from vrt_lite.video.frame_source import UnusableError
+from vrt_lite.video.tonemap import Transfer, to_sdr
 
-if TYPE_CHECKING:
-    from vrt_lite.video.tonemap import Transfer
-
-MAX_PIXEL_ASPECT = 16  # beyond 16:1 the header is broken
+# swscale's default for 4:2:0 is a table-driven path that is off by up to two levels; this is exact.
+EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
 _HDR: dict[int, Transfer] = {ColorTrc.SMPTE2084.value: "pq", ColorTrc.ARIB_STD_B67.value: "hlg"}
-
-
-@dataclass(frozen=True)
-class Orientation:
-    """Transpose, then mirror left-right, then flip top-bottom: all eight ways to lay a rectangle."""
-
-    transpose: bool = False
-    mirror: bool = False
-    flip: bool = False
-
-    def apply(self, image: Image.Image) -> Image.Image:
-        """The image as displayed."""
-        if self.transpose:
-            image = image.transpose(Image.Transpose.TRANSPOSE)
-        if self.mirror:
-            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return image.transpose(Image.Transpose.FLIP_TOP_BOTTOM) if self.flip else image
+_PLAIN = frozenset(("yuv420p", "yuvj420p"))
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """The displayed size in square pixels, and how to convert stored pixels. wide_gamut: BT.2020 primaries."""
+    """The displayed size in square pixels, and how to convert frames to it.
+
+    turns: what lays a stored picture as it is displayed, in this order. wide_gamut: BT.2020 primaries.
+    """
 
     width: int
     height: int
-    orientation: Orientation
+    turns: tuple[Image.Transpose, ...]
     transfer: Transfer
     wide_gamut: bool
 
-    def convert(self, stored: NDArray[Any], size: tuple[int, int]) -> NDArray[np.uint8]:
-        """Stored RGB (rows, columns, 3), 8 bits, or 16 for a wide gamut, to (height, width, 3) of `size`.
+    def turn(self, image: Image.Image) -> Image.Image:
+        """Return a stored picture as it is displayed."""
+        for turn in self.turns:
+            image = image.transpose(turn)
+        return image
 
-        One bicubic, antialiased resize does pixel shape and size. Turning comes first, so that a picture stored in any
-        orientation gives the same pixels. Tone mapping comes last, at the small size.
+    def convert(self, frame: VideoFrame, size: tuple[int, int]) -> NDArray[np.uint8]:
+        """Return a frame as read-only RGB (height, width, 3) of `size`. Raises FFmpegError.
+
+        Matrix and range are as tagged. Without tags they are BT.601 and limited range, whatever the picture's size.
+        OpenCV and imageio write RGB frames in this way, without tags, and the reference reader decodes them so.
+
+        One resize does pixel shape and size. Turning comes first, so that a picture stored in any orientation gives the
+        same pixels. Tone mapping comes last, at the small size.
         """
-        if not self.wide_gamut:
-            return self._resize(stored, size)
-        from vrt_lite.video.tonemap import to_sdr  # noqa: PLC0415 - few clips need it
+        layout = "rgb48le" if self.wide_gamut else "rgb24"
+        stored = frame.reformat(format=layout, interpolation=EXACT).to_ndarray()
+        if self.wide_gamut:
+            channels = (stored[..., channel].astype(np.float32) for channel in range(3))
+            resized = [resize(self.turn(Image.fromarray(channel)), size) for channel in channels]
+            pixels = to_sdr(np.stack(resized, axis=-1) / np.float32(65535), self.transfer)
+        else:
+            pixels = resize(self.turn(Image.fromarray(stored)), size)
+        pixels.setflags(write=False)
+        return pixels
 
-        channels = [self._resize(stored[..., channel].astype(np.float32), size) for channel in range(3)]
-        return to_sdr(np.stack(channels, axis=-1) / np.float32(65535), self.transfer)
 
-    def _resize(self, stored: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
-        return np.array(self.orientation.apply(Image.fromarray(stored)).resize(size, Image.Resampling.BICUBIC))
+def resize(image: Image.Image, size: tuple[int, int]) -> NDArray[Any]:
+    """Return a picture as an array of `size` = (width, height), by one bicubic, antialiased resize."""
+    return np.array(image.resize(size, Image.Resampling.BICUBIC))
 
 
 def find_conversion(frame: VideoFrame, pixel_aspect: Fraction) -> Conversion:
-    """Orientation and colour from the first frame. Raises UnusableError for colours that cannot be converted."""
-    orientation = Orientation()
+    """Find orientation and colour by the first frame. UnusableError for colours that cannot be converted."""
     side_data = cast(Any, frame.side_data)  # by name: PyAV 18 iterates over the data, PyAV 19 over its types
+    turns: list[Image.Transpose] = []
+    width, height = max(round(frame.width * pixel_aspect), 1), frame.height
     if matrix := side_data.get("DISPLAYMATRIX"):
         # It takes stored (x, y) to (a x + c y, b x + d y). An angle counts as the nearest right one.
         a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32)[:5].tolist()
-        turned = abs(b) + abs(c) > abs(a) + abs(d)
-        orientation = Orientation(True, c < 0, b < 0) if turned else Orientation(False, a < 0, d < 0)
+        if abs(b) + abs(c) > abs(a) + abs(d):
+            turns.append(Image.Transpose.TRANSPOSE)
+            a, d, width, height = c, b, height, width
+        if a < 0:
+            turns.append(Image.Transpose.FLIP_LEFT_RIGHT)
+        if d < 0:
+            turns.append(Image.Transpose.FLIP_TOP_BOTTOM)
     transfer = _HDR.get(frame.color_trc, "sdr")
     wide_gamut = frame.color_primaries == ColorPrimaries.BT2020.value
     if transfer == "sdr" and side_data.get("DOVI_METADATA") is not None:
         raise UnusableError("is Dolby Vision without an HDR10 or HLG base; convert it to SDR first")
     if transfer != "sdr" and not wide_gamut and frame.color_primaries != ColorPrimaries.UNSPECIFIED.value:
         raise UnusableError(f"is HDR with primaries other than BT.2020 ({frame.color_primaries}); convert it first")
-    if not 1 / MAX_PIXEL_ASPECT <= pixel_aspect <= MAX_PIXEL_ASPECT:
-        pixel_aspect = Fraction(1)
-    width, height = max(round(frame.width * pixel_aspect), 1), frame.height
-    if orientation.transpose:
-        width, height = height, width
-    return Conversion(width, height, orientation, transfer, wide_gamut or transfer != "sdr")
+    return Conversion(width, height, tuple(turns), transfer, wide_gamut or transfer != "sdr")
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """One picture of 8 bits: luma, and at half its size how much blue and red there is, 128 for none.
+
+    It is as stored: not turned, not scaled. Luma goes from 16 to 235, or from 0 to 255 if `full_range`. All arrays are
+    (rows, columns), and share the memory of the decoded frame.
+    """
+
+    luma: NDArray[np.uint8]
+    blue: NDArray[np.uint8]
+    red: NDArray[np.uint8]
+    full_range: bool
+
+
+def read_planes(frame: VideoFrame, size: tuple[int, int], transfer: Transfer) -> Planes:
+    """Return the planes of a frame, scaled to the stored (width, height) of the clip's first. Raises FFmpegError.
+
+    HDR goes through the tone curve as grey of its level does.
+    """
+    full_range = frame.format.name.startswith("yuvj") or frame.color_range == ColorRange.JPEG.value
+    layout = "yuv420p" if transfer == "sdr" else "yuv420p10le"
+    if transfer != "sdr" or frame.format.name not in _PLAIN or (frame.width, frame.height) != size:
+        full_range = False
+        frame = frame.reformat(*size, format=layout, dst_color_range=ColorRange.MPEG)
+    planes: list[NDArray[Any]] = []
+    for stored in frame.planes:
+        values = np.frombuffer(cast(Any, stored), "u1" if transfer == "sdr" else "<u2")
+        planes.append(values.reshape(stored.height, -1)[:, : stored.width])
+    luma, blue, red = planes
+    if transfer == "sdr":
+        return Planes(luma, blue, red, full_range)
+    bright = _tone_curve(transfer).take(luma, mode="clip")
+    return Planes(bright, (blue >> 2).astype(np.uint8), (red >> 2).astype(np.uint8), True)
+
+
+@cache
+def _tone_curve(transfer: Transfer) -> NDArray[np.uint8]:
+    """Return the luma in SDR, from 0 to 255, of grey in HDR by its code of 10 bits."""
+    signal = (np.arange(1024, dtype=np.float32) - 64) / 876
+    return to_sdr(np.repeat(signal[None, :, None], 3, axis=2), transfer)[0, :, 0]

@@ -37,38 +37,22 @@ def to_sdr(signal: NDArray[np.floating[Any]], transfer: Transfer) -> NDArray[np.
     `sdr` is the wide gamut alone: primaries change, brightness does not.
     """
     coded = np.clip(signal.astype(np.float64), 0.0, 1.0)
-    if transfer == "pq":
-        light = _pq_nits(coded) / REFERENCE_WHITE_NITS
-    elif transfer == "hlg":
-        light = _hlg_nits(coded) / REFERENCE_WHITE_NITS
+    if transfer == "pq":  # SMPTE ST 2084, table 4
+        m1, m2 = 2610 / 16384, 2523 / 4096 * 128
+        c1, c2, c3 = 3424 / 4096, 2413 / 4096 * 32, 2392 / 4096 * 32
+        root = coded ** (1 / m2)
+        light = 10000 * (np.maximum(root - c1, 0) / (c2 - c3 * root)) ** (1 / m1) / REFERENCE_WHITE_NITS
+    elif transfer == "hlg":  # ARIB STD-B67 / BT.2100: inverse camera curve, then the system curve on luminance
+        a, b, c = 0.17883277, 0.28466892, 0.55991073
+        scene = np.where(coded <= 0.5, coded**2 / 3, (np.exp((coded - c) / a) + b) / 12)
+        luminance = np.maximum((scene @ _LUMA_2020)[..., None], 1e-6)
+        light = _HLG_PEAK_NITS * luminance ** (_HLG_SYSTEM_GAMMA - 1) * scene / REFERENCE_WHITE_NITS
     else:
         light = coded**_DISPLAY_POWER
     light = np.maximum(light @ _TO_709.T, 0.0)
-    if transfer != "sdr":
-        light = _compress(light)
+    if transfer != "sdr":  # the tone curve of the module docstring, on the largest channel so that hues stay
+        top = np.maximum(np.max(light, axis=-1, keepdims=True), 1e-6)
+        over = np.maximum(top - KNEE, 0.0)
+        light *= (np.minimum(top, KNEE) + (1 - KNEE) * (1 - np.exp(-over / (1 - KNEE)))) / top
     shown = np.clip(light, 0.0, 1.0) ** (1 / _DISPLAY_POWER)
     return np.rint(shown * 255).astype(np.uint8)
-
-
-def _pq_nits(signal: NDArray[np.float64]) -> NDArray[np.float64]:
-    """SMPTE ST 2084, table 4."""
-    m1, m2 = 2610 / 16384, 2523 / 4096 * 128
-    c1, c2, c3 = 3424 / 4096, 2413 / 4096 * 32, 2392 / 4096 * 32
-    root = signal ** (1 / m2)
-    return 10000 * (np.maximum(root - c1, 0) / (c2 - c3 * root)) ** (1 / m1)
-
-
-def _hlg_nits(signal: NDArray[np.float64]) -> NDArray[np.float64]:
-    """ARIB STD-B67 / BT.2100: inverse camera curve, then the system curve on luminance."""
-    a, b, c = 0.17883277, 0.28466892, 0.55991073
-    scene = np.where(signal <= 0.5, signal**2 / 3, (np.exp((signal - c) / a) + b) / 12)
-    luminance = (scene @ _LUMA_2020)[..., None]
-    return _HLG_PEAK_NITS * np.maximum(luminance, 1e-6) ** (_HLG_SYSTEM_GAMMA - 1) * scene
-
-
-def _compress(light: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The tone curve of the module docstring, on the largest channel so that hues stay."""
-    top = np.maximum(np.max(light, axis=-1, keepdims=True), 1e-6)
-    over = np.maximum(top - KNEE, 0.0)
-    bent = np.minimum(top, KNEE) + (1 - KNEE) * (1 - np.exp(-over / (1 - KNEE)))
-    return light * (bent / top)

@@ -109,7 +109,7 @@ class ClipMedia:
 
     def _copy(self, clip: JudgedClip, places: Sequence[Path]) -> tuple[str, str]:
         """Write a copy of a clip. Returns its address and what there is to say of it; no address if there is none."""
-        from vrt_lite.video.small_copy import MOST_BYTES  # noqa: PLC0415 - PyAV only for a copy
+        from vrt_lite.video.encoding import MOST_BYTES  # noqa: PLC0415 - PyAV only for a copy
 
         if self.copy_bytes_left < MOST_BYTES * 4 // 3:
             return "", "it is left out, to keep this page small"

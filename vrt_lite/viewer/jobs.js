@@ -22,24 +22,30 @@ export function makeControls(id, pauses) {
   const cancel = button("Cancel", "", "DELETE");
   const pause = button("Pause", "/pause", "POST");
   const resume = button("Go on", "/resume", "POST");
-  let end = null;
+  let [running, end] = [false, null];
   const showTime = () => {
     const seconds = (end - Date.now()) / 1000;
     const rest = end === null ? "" : seconds > 0 ? `about ${duration(seconds)} left` : "nearly done";
     if (left.textContent !== rest) left.textContent = rest;
   };
   setInterval(showTime, 500);
+  // What a job that has ended reports late is of no use any more.
+  const setLeft = (seconds) => {
+    end = running && Number.isFinite(seconds) ? Date.now() + 1000 * seconds : null;
+    showTime();
+  };
   return {
     head: [h.p({ class: "how" }, stage, " ", left), bar],
     actions: h.p({ class: "actions" }, pause, resume, cancel),
     stage,
     setState({ state }) {
       tell(stage, WORDS[state]);
-      if (state !== "running") end = null;
+      running = state === "running";
+      setLeft(null);
       cancel.hidden = state in ENDS;
       pause.hidden = !pauses || !["running", "queued"].includes(state);
       resume.hidden = state !== "paused";
-      bar.hidden = state !== "running";
+      bar.hidden = !running;
       bar.removeAttribute("value");
     },
     setStep(words, done, total) {
@@ -47,10 +53,7 @@ export function makeControls(id, pauses) {
       bar.toggleAttribute("value", Boolean(total));
       if (total) bar.value = done / total;
     },
-    setLeft(seconds) {
-      end = Number.isFinite(seconds) ? Date.now() + 1000 * seconds : null;
-      showTime();
-    },
+    setLeft,
     fail({ state, error }, title) {
       if (error) complain(stage, error);
       title.textContent = state === "cancelled" ? "Cancelled" : "No result";

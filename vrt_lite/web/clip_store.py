@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-from vrt_lite.clip_files import NumberedPictures, find_pictures, is_clip_there, list_patterns, stamp_clip
+from vrt_lite.clip_files import ClipFiles, find_files, group_pictures, is_clip_there
 from vrt_lite.decoder import Decoder
 from vrt_lite.disk import write_file
 from vrt_lite.errors import VideoError
@@ -54,13 +54,8 @@ class ClipStore:
         if clip.startswith("upload:"):
             return self.uploads.find(clip)
         path = self._resolve(clip)
-        pictures = find_pictures(path)
-        if not self._is_all_inside(path, pictures):
+        if not self._is_all_inside(find_files(path)):
             raise self._refuse(clip)
-        if not pictures and not os.path.isfile(path):  # noqa: PTH113 - it raises nothing
-            if os.path.lexists(path):
-                raise RefusedRequestError(400, "usage", f"{clip[:200]!r} is no regular file.")
-            raise RefusedRequestError(404, "missing_clip", f"There is no {clip[:200]!r}.")
         return path
 
     @contextlib.contextmanager
@@ -90,7 +85,7 @@ class ClipStore:
         OSError if it cannot be kept; VideoError if there can be none.
         """
         with self.open(path) as opened:
-            stamp, _ = stamp_clip(opened)
+            stamp, _ = find_files(opened).stamp()
             name = hashlib.sha256(f"{path}\n{stamp}".encode("utf-8", "surrogateescape")).hexdigest()
             copy = self._copies / f"{name}.mp4"
             if not copy.is_file():
@@ -125,7 +120,7 @@ class ClipStore:
         path = self.find_folder(folder)
         entries = sorted((entry for entry in path.iterdir() if not entry.name.startswith(".")), key=natural_key)
         folders = [entry for entry in entries if entry.is_dir() and self._is_inside(entry)]
-        patterns = [path / pattern for pattern in list_patterns(entry.name for entry in entries)]
+        patterns = [path / pattern for pattern in group_pictures(entry.name for entry in entries)]
         clips = [clip for clip in (*patterns, *list_videos(path)) if is_clip_there(clip) and self.is_allowed(clip)]
         return {
             "path": str(path),
@@ -138,7 +133,7 @@ class ClipStore:
     def is_allowed(self, path: Path) -> bool:
         """Return whether a clip may be used: its files lie, all links followed, in an allowed folder or the uploads."""
         with contextlib.suppress(VideoError):
-            return self._is_all_inside(path, find_pictures(path))
+            return self._is_all_inside(find_files(path))
         return self._is_inside(path)
 
     def check_allowed(self, path: Path) -> None:
@@ -146,14 +141,14 @@ class ClipStore:
         if not self.is_allowed(path):
             raise self._refuse(str(path))
 
-    def _is_all_inside(self, path: Path, pictures: NumberedPictures | None) -> bool:
-        if not pictures:
-            return self._is_inside(path)
-        folder = pictures.pattern.parent
+    def _is_all_inside(self, clip: ClipFiles) -> bool:
+        if not clip.fps:
+            return self._is_inside(clip.path)
+        folder = clip.files[0].parent
         # Of thousands of pictures only those that are links need a look of their own.
         with os.scandir(folder) as entries:
             links = {entry.name for entry in entries if entry.is_symlink()}
-        return self._is_inside(folder) and all(map(self._is_inside, (p for p in pictures.files if p.name in links)))
+        return self._is_inside(folder) and all(map(self._is_inside, (p for p in clip.files if p.name in links)))
 
     def _is_inside(self, path: Path) -> bool:
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Final
 
-from vrt_lite.clip_files import MOST_PICTURES, PICTURE_SUFFIXES, digest_clip, files_of, find_pictures
+from vrt_lite.clip_files import MOST_PICTURES, PICTURE_SUFFIXES, find_files
 from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
@@ -55,7 +55,7 @@ class UploadFolder:
 
     def keep(self, draft: UploadDraft, field: str) -> str:
         """Give a clip of a draft its place; return its id."""
-        sha256 = digest_clip(self.find(draft.ids[field]))
+        sha256 = find_files(self.find(draft.ids[field])).digest()
         place = self.path / sha256
         with self._lock:
             if _find_clip(place) is None:
@@ -135,7 +135,7 @@ class UploadDraft:
                 self._uploads.decoder.check(path)
             except VideoError as error:
                 raise RefusedRequestError(422, error.kind, f"{path.name!r} {error.reason}. It is no clip.") from error
-            _flush(files_of(path))
+            _flush(find_files(path).files)
 
     def remove(self) -> None:
         """Remove what was not kept."""
@@ -157,10 +157,10 @@ def _gather_pictures(folder: Path, files: list[Path], fps: str) -> None:
     for file in files:
         file.rename(pictures / file.name)
     try:
-        found = find_pictures(_name_pictures(pictures.parent))
+        found = find_files(_name_pictures(pictures.parent))
     except VideoError as error:
         raise RefusedRequestError(422, error.kind, f"What was sent as pictures {error.reason}.") from error
-    if found is None or len(found.files) != len(files):
+    if len(found.files) != len(files):
         raise RefusedRequestError(422, "broken_clip", "Several files are one clip only if they are numbered pictures.")
 
 
@@ -173,8 +173,7 @@ def _find_clip(folder: Path) -> Path | None:
     if not inner.is_dir():
         return inner
     with contextlib.suppress(VideoError):
-        if pictures := find_pictures(_name_pictures(inner)):
-            return pictures.path
+        return find_files(_name_pictures(inner)).path
     return None
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from numpy.typing import NDArray
+from PIL import Image
 
 from train.tiny.footage.decoded_frames import load_frames
 from train.tiny.footage.survey import SurveyedClip
@@ -24,7 +25,7 @@ from train.tiny.world.render import GHOST, places
 from train.tiny.world.values import TICKS, ClipSpec, Rgb
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.profile import Profile
-from vrt_lite.video.frame_conversion import Conversion, Orientation
+from vrt_lite.video.frame_conversion import resize
 
 AREA = 252 * 140
 """Pixels of a picture to which faults are applied; sometimes each side is 1.5 times as long."""
@@ -176,8 +177,7 @@ def render_span(
     def film(times: Sequence[float]) -> Pixels:
         return np.stack([_render_picture(span, time, pictures) for time in times])
 
-    fit = Conversion(spec.width, spec.height, Orientation(), "sdr", False).convert
-    return [fit(np.ascontiguousarray(picture), size) for picture in encode_faults(spec, positions, film)]
+    return [resize(Image.fromarray(picture), size) for picture in encode_faults(spec, positions, film)]
 
 
 @torch.inference_mode()

@@ -50,6 +50,7 @@ mtmd: Any = _mtmd
 
 _CPU, _GPUS = 0, (1, 2)
 """Of `enum ggml_backend_dev_type`: the processor; GPUs with memory of their own, and without."""
+_UNEVEN_BYTES = 2 * 2**30
 _starting = threading.Lock()
 """Without it two threads could make two logs: one is collected, and the engine may go on calling that one."""
 _OUT_OF_MEMORY_WORDS = ("failed to allocate", "out of memory", "unable to allocate", "cannot allocate", "bad_alloc")
@@ -137,7 +138,7 @@ def read_memory() -> MachineMemory:
     """The memory that is free now, and the total."""
     start_engine()
     memory = psutil.virtual_memory()
-    return MachineMemory(memory.available, memory.total + psutil.swap_memory().total, tuple(_list_gpus()))
+    return MachineMemory(memory.available, memory.total + psutil.swap_memory().total, _read_gpu())
 
 
 def _read_instructions() -> str:
@@ -162,18 +163,24 @@ def _list_devices() -> list[tuple[int, str, int]]:
     return [(int(kind(handle)), about(handle).decode(errors="replace"), handle) for handle in handles]
 
 
-def _list_gpus() -> Iterator[Gpu]:
-    """The GPUs that the engine would use; none if it was built without."""
+def _read_gpu() -> Gpu | None:
+    """The GPU that the engine would use; None if it was built without.
+
+    Several are one with the memory of all. The engine divides the layers by their free memory, but not the buffers of
+    an evaluation and the projector: so much is left free on each GPU but the first.
+    """
     handles = [(name, handle) for kind, name, handle in _list_devices() if kind in _GPUS]
     if not handles or not llama.llama_supports_gpu_offload():
-        return
+        return None
     read = find_function("ggml_backend_dev_memory")
     size = ctypes.POINTER(ctypes.c_size_t)
     read.argtypes, read.restype = [ctypes.c_void_p, size, size], None
-    for name, handle in handles:
+    free_bytes = -_UNEVEN_BYTES * (len(handles) - 1)
+    for _, handle in handles:
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         read(handle, ctypes.byref(free), ctypes.byref(total))
-        yield Gpu(name, free.value)
+        free_bytes += free.value
+    return Gpu(" + ".join(name for name, _ in handles), max(free_bytes, 0))
 
 
 def find_function(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import Any
 
 from vrt_lite.backends.llamacpp.engine import find_function, start_engine
@@ -25,15 +25,14 @@ class _Params(ctypes.Structure):
     _fields_ = (("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool))
 
 
-def measure_matrices(kinds: Iterable[int], threads: int) -> tuple[dict[int, float], dict[int, float]]:
-    """Multiply a matrix of each of ggml's types by number, about a third of a second each.
+def measure_matrix(kind: int, threads: int) -> tuple[float, float]:
+    """Multiply a matrix of one of ggml's types by number, in about a third of a second.
 
-    Returns, by type, the weights that are multiplied in a second with one token, and with each of many. AttributeError
-    if the engine's library lacks the functions.
+    Returns the weights that are multiplied in a second with one token, and with each of many. AttributeError if the
+    engine's library lacks the functions.
     """
     start_engine()
-    one = {kind: _measure(kind, 1, _ROWS, threads) for kind in kinds}
-    return one, {kind: _measure(kind, _MANY, _ROWS // 4, threads) for kind in kinds}
+    return _measure(kind, 1, _ROWS, threads), _measure(kind, _MANY, _ROWS // 4, threads)
 
 
 def _measure(kind: int, tokens: int, rows: int, threads: int) -> float:

@@ -1,0 +1,78 @@
+"""What frames are read from, and what is wrong with it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Generator
+from fractions import Fraction
+from pathlib import Path
+from typing import Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vrt_lite.clip_files import ClipFiles
+
+MAX_PIXELS: Final = 4096 * 2304
+AGAIN: Final = "copy, download or export it again"
+_SEGMENT: Final = b"\x18\x53\x80\x67\x01"
+"""How the one segment of a Matroska file begins; its length in seven bytes follows, all ones if it is not known."""
+
+
+class UnusableError(Exception):
+    """What is wrong with a clip, without its path. `vrt_lite.video` turns it into a VideoError."""
+
+
+class FrameSource:
+    """A clip of which frames are read.
+
+    ticks: when each frame is shown, in units of `time_base`. starts: the frames at which decoding can start, the first
+    among them. open_ended: the file does not say how long it is. notes: warnings from decoding so far.
+    """
+
+    ticks: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    time_base: Fraction
+    pixel_aspect = Fraction(1)
+    open_ended = False
+
+    def __init__(self, clip: ClipFiles) -> None:
+        self.clip = clip
+        self.opened = contextlib.ExitStack()
+        self.notes: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def again(self) -> Generator[Self]:
+        """Yield the same source, to decode beside other work."""
+        other = copy.copy(self)
+        other.notes = {}
+        with contextlib.ExitStack() as other.opened:
+            other.open()
+            yield other
+
+    def open(self) -> None:
+        """Open what stays open meanwhile, anew if it is open."""
+
+    def start_before(self, index: int) -> int:
+        """Return the last frame up to this one where decoding can start."""
+        return int(self.starts[self.starts.searchsorted(index, side="right") - 1])
+
+
+def count_missing_bytes(file: Path) -> int | None:
+    """Return how many bytes a file lacks, none or less if it is whole; None if its header does not say."""
+    size_bytes = file.stat().st_size
+    with file.open("rb") as opened:
+        head = opened.read(4096)
+        opened.seek(max(size_bytes - 1, 0))
+        last = opened.read()
+    if head.startswith(b"GIF8"):
+        return int(last != b";")
+    if head.startswith(b"RIFF"):  # AVI, WebP
+        length = int.from_bytes(head[4:8], "little")
+        return 8 + length - size_bytes if length else None
+    if head.startswith(b"\x47"):  # MPEG-TS
+        return -size_bytes % 188 or None
+    before, segment, after = head.partition(_SEGMENT)
+    length = int.from_bytes(after[:7])
+    return len(before + segment) + 7 + length - size_bytes if segment and length < 1 << 55 else None
