@@ -16,7 +16,7 @@ from vrt_lite.conversion.quantization import quantize_projector, quantize_text, 
 from vrt_lite.conversion.type_names import PLAIN_TYPES
 from vrt_lite.conversion.weights import read_weights, reading
 from vrt_lite.errors import UsageError
-from vrt_lite.models.gguf import read_gguf
+from vrt_lite.models.gguf import parts_of, read_gguf, whole_name
 
 # What the writer adds, what says that a file is a part, and where tensors begin, which here is llama.cpp's default.
 _NOT_COPIED = ("GGUF.", "split.", "general.alignment")
@@ -58,20 +58,22 @@ def quantize_pair(
 
 
 def read_source(path: Path, plain: str) -> GgufFile:
-    """Describe a GGUF as a file in a type of PLAIN_TYPES.
+    """Describe a GGUF, all its parts as one, as a file in a type of PLAIN_TYPES.
 
     Raises ModelError for one that is broken or quantised already.
     """
-    read_gguf(path)  # it is whole
-    with reading(path):
-        fields = GGUFReader(path).fields
+    read_gguf(path)  # all parts are there, and whole
+    first, *_ = parts = parts_of(path)
+    with reading(first):
+        fields = GGUFReader(first).fields
     found = {key: _copy(field) for key, field in fields.items() if not key.startswith(_NOT_COPIED)}
     if "general.file_type" in found:
         found["general.file_type"] = GGUFValue(file_type(plain), GGUFValueType.UINT32)
     kind = Type[plain.upper()]
     targets = [
-        Target(name, stored.shape, name, stored.shape, (), path.name, storage_type(name, stored.shape, kind))
-        for name, stored in read_weights(path).items()
+        Target(name, stored.shape, name, stored.shape, (), part.name, storage_type(name, stored.shape, kind))
+        for part in parts
+        for name, stored in read_weights(part).items()
     ]
     return GgufFile(path.name, found, targets)
 
@@ -81,7 +83,7 @@ def _copy(field: ReaderField) -> GGUFValue:
 
 
 def _name_for(source: Path, file_type: str) -> str:
-    name = f"{TYPE_IN_NAME.sub('', source.stem)}-{file_type.upper()}.gguf"
+    name = f"{TYPE_IN_NAME.sub('', whole_name(source.stem))}-{file_type.upper()}.gguf"
     if name == source.name:
         raise UsageError(f"{source} is {file_type} already")
     return name

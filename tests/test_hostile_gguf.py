@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from broken_gguf import Entry, File, Stored, mutate, put_together, take_apart
 from engine_worker import try_judge
+from split_gguf import split
 
 from vrt_lite.cli import run
 from vrt_lite.errors import WorkerEndedError
@@ -144,6 +145,23 @@ def test_attention_that_was_written_as_one_tensor_is_a_judge_too(tmp_path: Path,
     path = tmp_path / "fused.gguf"
     path.write_bytes(put_together(file))
     assert outcome(worker, path, JUDGE.projector) == "ok"
+
+
+def test_each_part_of_a_split_file_is_checked(tmp_path: Path, worker: Worker) -> None:
+    paths = split(JUDGE.text, tmp_path / "judge.gguf", tensors=30)
+    parts = {path: take_apart(path) for path in paths}
+    odd = copy.deepcopy(parts[paths[1]])
+    odd.entries.append(Entry("general.alignment", 4, 1))
+    paths[1].write_bytes(put_together(odd))
+    assert outcome(worker, paths[0], JUDGE.projector) in REFUSED
+    for seed in range(4):
+        for path, part in parts.items():
+            path.write_bytes(put_together(part))
+        path = paths[seed % 2]
+        done, data = mutate(copy.deepcopy(parts[path]), random.Random(seed))
+        path.write_bytes(data)
+        kind = outcome(worker, paths[0], JUDGE.projector)
+        assert kind in {"ok", "unusable_model", "context_full", "ended"}, f"seed {seed}: {done}: {kind}"
 
 
 def test_a_file_that_ends_the_engine_is_one_line_of_the_command(

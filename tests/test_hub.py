@@ -14,6 +14,7 @@ import pytest
 from hub_server import Hub, serving
 from huggingface_hub import hf_hub_download
 from pull_commands import Commands, child, isolate_client, stop_pull
+from split_gguf import split
 
 from vrt_lite.errors import ModelError
 from vrt_lite.models import BUNDLED, bundled_names, find, library
@@ -208,15 +209,39 @@ def test_what_a_repository_lacks_or_mixes_up_is_named(hub: Hub, commands: Comman
     projector = hub.files.pop(PROJECTOR)
     commands.refuse(r"publishes no projector .a file named mmproj\*.gguf", "pull", REPO)
     hub.files.clear()
-    commands.refuse("publishes no GGUF text model in one file .it lists README.md", "pull", REPO)
+    commands.refuse("publishes no GGUF text model .it lists README.md", "pull", REPO)
     hub.files["x-Q8_0-00001-of-00002.gguf"] = hub.files["mmproj-x.gguf"] = projector
-    commands.refuse("publishes no GGUF text model in one file", "pull", f"{REPO}:Q8_0")
+    commands.refuse("lists only some parts of Q8_0 .x-Q8_0-00001-of-00002.gguf", "pull", f"{REPO}:Q8_0")
+    commands.refuse("lists only some parts of its text models", "pull", REPO)
     assert hub.ranges == []
     key = b"clip.vision.projection_dim\x04\x00\x00\x00"
     other = projector.replace(key + b"\x00\x01\x00\x00", key + b"\x00\x0e\x00\x00")
     hub.repository, hub.files = REPO, FILES | {PROJECTOR: other}
     commands.refuse("nothing of it was kept: .* gives vectors of 3584 values, but .* takes 256", "pull", REPO)
     assert not list(library.home().rglob("*.gguf"))
+
+
+def test_a_split_model_is_pulled_in_all_its_parts(hub: Hub, tmp_path: Path, commands: Commands) -> None:
+    parts = split(JUDGE.text, tmp_path / "judge-Q8_0.gguf", tensors=25)
+    del hub.files[TEXT]
+    hub.files |= {f"Q8_0/{part.name}": part.read_bytes() for part in reversed(parts)}
+    # A larger quant of which one part is missing cannot be chosen.
+    hub.files["UD-Q8_0/x-00001-of-00002.gguf"] = FILES[TEXT]
+    hub.flips[f"Q8_0/{parts[1].name}"] = 1
+    commands.refuse(f"{parts[1].name} of {REPO} arrived damaged", "pull", REPO)
+    commands.pull(REPO)
+    [model] = library.stored_models()
+    stored = [(file.name, file.size) for file in model.manifest.files if file.role == "text"]
+    assert stored == [(part.name, part.stat().st_size) for part in parts]
+    assert all((model.folder / part.name).read_bytes() == part.read_bytes() for part in parts)
+    assert find(REPO).text == model.folder / parts[0].name
+    hub.ranges.clear()
+    assert "is here already" in commands.pull(REPO)
+    assert hub.ranges == []
+    (model.folder / parts[2].name).unlink()
+    commands.refuse(f"{parts[2].name} is missing", "compare", *CLIPS, "-m", REPO)
+    commands.pull(f"{REPO}:Q8_0")
+    assert hub.ranges == [(f"Q8_0/{parts[2].name}", 0)]
 
 
 @pytest.mark.parametrize(
@@ -318,8 +343,8 @@ def test_the_quant_is_the_largest_good_one_that_fits() -> None:
     assert [chosen(room) for room in (64, 8.2, 7, 4.8, 4, 3.1)] == ["Q8_0", "Q8_0", "Q6_K", "Q4_K_M", "Q3_K_M", "Q2_K"]
     with pytest.raises(ModelError, match=r"No quant of .* fits: the smallest, Q2_K, needs .* name it: .*:Q2_K"):
         chosen(2)
-    assert select_files(listed, quant="F16", memory_bytes=0).text.name == "x-f16.gguf"
-    names = ("q8_0", "IQ4_XS", "UD-Q4_K_XL", "fp16", "BF16", "model")
+    assert select_files(listed, quant="F16", memory_bytes=0).texts[0].name == "x-f16.gguf"
+    names = ("q8_0", "IQ4_XS", "UD-Q4_K_XL", "fp16", "BF16-00001-of-00002", "model")
     assert [quant_of(f"x.{n}.gguf") for n in names] == ["Q8_0", "IQ4_XS", "UD-Q4_K_XL", "F16", "BF16", ""]
 
 

@@ -288,7 +288,7 @@ def test_shards_that_cannot_become_a_judge_are_refused(shards: Published, comman
     refuse(shards, commands, "kept: .*not list the shard .model.safetensors., nor one in", {INDEX: None})
     refuse(shards, commands, f"{NOTHING_KEPT}config.json", {"config.json": b"[" * 10**5})
     refuse(shards, commands, f"{NOTHING_KEPT}tokenizer.json", {"tokenizer.json": None})
-    refuse(shards, commands, r"publishes no GGUF text model in one file .it lists ", {"config.json": None})
+    refuse(shards, commands, r"publishes no GGUF text model .it lists ", {"config.json": None})
     commands.refuse("cannot be converted to 'q1_z'; choose .*, q4_k_m", "pull", f"{REPO}:q1_z")
     shards.hub.failing = {"config.json": 403}
     commands.refuse(f"{REPO} is gated: accept its licence at ", "pull", Q4)

@@ -274,8 +274,9 @@ def test_gguf_files_are_told_by_sizes_and_config(hub: Hub, config: bytes, where:
     else:
         hub.base = Hub({"config.json": config}, repository="maker/base")
     known = shape_of(*describe_pair(json.loads(config), text_type="q8_0", projector_type="f16")).text_bytes
+    parts = {f"x-Q8_0-{part:05}-of-00002.gguf": known // 2 + MB for part in (1, 2)}
     other = {"mmproj-x-BF16.gguf": 5 * MB, "x-UD-Q4_K_XL.gguf": 9 * MB, "x.imatrix.gguf": MB}
-    list_files(hub, **{"x-Q8_0.gguf": known + 2 * MB}, **other)
+    list_files(hub, **parts, **other)
     told = told_of(commands, hub)
     assert (told["converted"], [quant["quant"] for quant in told["quants"]]) == (False, ["q8_0"])
     [quant] = told["quants"]

@@ -17,6 +17,7 @@ from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
 from vrt_lite.fitting.time_estimate import F16, Speed, estimate_seconds, fit_frames
 from vrt_lite.interfaces import Observe, Predicted, TimeRange
 from vrt_lite.models import ModelFiles
+from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.modes import Mode
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import BothOrders
@@ -90,7 +91,7 @@ def keep_time(files: ModelFiles, plan: EnginePlan, judgement: Judgement) -> None
 
 def _times_path(files: ModelFiles, plan: EnginePlan, shown: Size) -> Path:
     """The file with the seconds that the last judgements took, of frames that are shown at this size."""
-    model = files.text.stat().st_size, files.projector.name, plan.profile.sha256
+    model = gguf_bytes(files.text), files.projector.name, plan.profile.sha256
     return kept_path("speeds", *model, describe_machine(), plan.settings, shown)
 
 

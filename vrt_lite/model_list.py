@@ -15,7 +15,7 @@ from vrt_lite.forecast import predict, predict_shape
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import EngineSettings, format_bytes
 from vrt_lite.models import ModelFiles, bundled_names, find
-from vrt_lite.models.gguf import normalise_quant, quant_of
+from vrt_lite.models.gguf import gguf_bytes, normalise_quant, quant_of
 from vrt_lite.models.library import (
     Recipe,
     StoredModel,
@@ -92,7 +92,7 @@ def _list_bundled(name: str) -> ListedModel:
         name=name,
         state="bundled",
         quant=quant_of(files.text.name),
-        disk_bytes=files.text.stat().st_size + files.projector.stat().st_size,
+        disk_bytes=gguf_bytes(files.text) + files.projector.stat().st_size,
         verified=recipe.verified,
         licence=recipe.licence,
         licence_url=recipe.licence_url,

@@ -17,6 +17,7 @@ from vrt_lite.disk import file_sha256
 from vrt_lite.fitting import TAKE_LESS
 from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working
 from vrt_lite.models import ModelFiles, find, profile_of
+from vrt_lite.models.gguf import gguf_sha256
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
 from vrt_lite.records.judgement import FileUsed, ModelUsed
@@ -154,7 +155,7 @@ class _FileMode:
             if not self._digests:
                 # The projector's is needed first: it finds what earlier runs have encoded.
                 projector = self._pool.submit(self._digest, self._files.projector)
-                text = self._pool.submit(self._digest, self._files.text)
+                text = self._pool.submit(gguf_sha256, self._files.text, self._digest)
                 self._digests = {"text": text, "projector": projector}
             return self._digests
 

@@ -23,6 +23,7 @@ from vrt_lite.disk import HOME_VARIABLE, data_home, home, settings_path
 from vrt_lite.errors import ASK_DOCTOR, ModelError, StoreError, UsageError, VrtError
 from vrt_lite.machine import EngineSettings, Machine, MachineMemory, format_bytes
 from vrt_lite.models import bundled_names, find
+from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.models.library import partial_bytes, partial_names, recipes, stored_models
 from vrt_lite.models.quants import total_memory
 from vrt_lite.runs.store import Store, users_store
@@ -236,7 +237,7 @@ def check_models() -> Iterator[Finding]:
         except ModelError as error:
             yield Finding("model_damaged", "problem", str(error), repair)
         else:
-            size = files.text.stat().st_size + files.projector.stat().st_size
+            size = gguf_bytes(files.text) + files.projector.stat().st_size
             yield Finding("model", "ok", f"{name}: whole, {format_bytes(size)}")
     for name in partial_names():
         text = f"{name} is not complete: {format_bytes(partial_bytes(name))} have arrived"

@@ -12,7 +12,16 @@ from typing import Final
 
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import SMALL_MODEL_BYTES
-from vrt_lite.models.gguf import Header, list_pair, projector_rank, read_gguf, without_quant
+from vrt_lite.models.gguf import (
+    Header,
+    gguf_bytes,
+    list_pair,
+    parts_of,
+    projector_rank,
+    read_gguf,
+    whole_name,
+    without_quant,
+)
 from vrt_lite.models.library import find_stored, recipes, stored_models
 from vrt_lite.profile import BUNDLED, CELLS, PROFILE_NAME, Clock, Profile, default_profile, load_profile, parse_profile
 
@@ -30,8 +39,8 @@ _BUNDLE = Path(__file__).parents[1] / "bundled"
 class ModelFiles:
     """A judge's files and its profile.
 
-    `projector` was chosen from `projectors`, one in several types, if none was named. A model without a profile is
-    given VR-Thinker's: `has_profile` is False.
+    `text` is the first part of a split file. `projector` was chosen from `projectors`, one in several types, if none
+    was named. A model without a profile is given VR-Thinker's: `has_profile` is False.
     """
 
     name: str
@@ -44,7 +53,7 @@ class ModelFiles:
     @property
     def is_small(self) -> bool:
         """Whether a judgement takes about a second."""
-        return self.text.stat().st_size < SMALL_MODEL_BYTES
+        return gguf_bytes(self.text) < SMALL_MODEL_BYTES
 
 
 def bundled_names() -> tuple[str, ...]:
@@ -68,7 +77,7 @@ def find(model: str | Path | None = None, *, projector: Path | None = None) -> M
         return replace(find(pulled.path("text"), projector=projector), name=pulled.manifest.name)
     if not path.exists():
         raise _not_here(path)
-    texts, projectors = list_pair(path) if path.is_dir() else ([path], list_pair(path.parent)[1])
+    texts, projectors = list_pair(path) if path.is_dir() else (parts_of(path)[:1], list_pair(path.parent)[1])
     projectors = sorted(projectors, key=lambda path: projector_rank(path.name)) if projector is None else [projector]
     # Projectors whose names differ only in the type are one.
     kinds = {without_quant(path.name): path for path in projectors}
@@ -84,9 +93,8 @@ def find(model: str | Path | None = None, *, projector: Path | None = None) -> M
     own = text.parent / PROFILE_NAME
     profile = load_profile(own) if own.is_file() else _default_for(header)
     profile = replace(profile, cell=CELLS[str(header["general.architecture"])])
-    return ModelFiles(
-        path.name if path.is_dir() else path.stem, text, projector, profile, tuple(projectors), own.is_file()
-    )
+    name = path.name if path.is_dir() else whole_name(text.stem)
+    return ModelFiles(name, text, projector, profile, tuple(projectors), own.is_file())
 
 
 def profile_of(model: str | Path | None) -> Profile:

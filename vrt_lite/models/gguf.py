@@ -1,15 +1,19 @@
 """Reads a GGUF's name, which says its quant, and its header: metadata and the place of each tensor, but no weight.
 
+A GGUF may be split into parts, each a file: it is read as one.
+
 The gguf package is not used here: it makes Python objects of a whole vocabulary and trusts every count.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import mmap
 import re
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +28,7 @@ HEAD: Final = "vrt_lite.head.weight"
 _ALIGNMENT: Final = 32
 Header = dict[str, str | int | float | bool | tuple[float, ...]]
 """Metadata by key. An array of 32-bit floats is there with its items, any other with its length."""
-_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+_PART = re.compile(r"-\d{5}-of-(\d{5})(?=(?:\.gguf)?$)", re.ASCII)
 _QUANT = re.compile(
     r"(?:^|[-._])((?:UD-)?I?Q\d(?:_[0-9A-Z]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._]|$)", re.IGNORECASE
 )
@@ -60,20 +64,49 @@ def normalise_quant(quant: str) -> str:
     return quant.upper().replace("FP", "F")
 
 
-def is_part(name: str) -> bool:
-    """Whether a GGUF is one of the files into which llama.cpp splits a model, by its name."""
-    return _PART.search(name) is not None
+def part_names(name: str) -> tuple[str, ...]:
+    """The names of all parts of a split GGUF, in order, by the name of any of them; another name alone.
+
+    They are NAME-00001-of-00003.gguf and so on, as llama.cpp requires (llama_split_path).
+    """
+    found = _PART.search(name)
+    count = int(found[1]) if found else 0
+    return tuple(_PART.sub(f"-{number:05}-of-{count:05}", name) for number in range(1, count + 1)) or (name,)
+
+
+def parts_of(path: Path) -> list[Path]:
+    """The files of a GGUF in order, whether they exist or not: all parts if this is one of them, else the path."""
+    return [path.with_name(name) for name in part_names(path.name)]
+
+
+def whole_name(name: str) -> str:
+    """The name of a GGUF without what says that the file is a part."""
+    return _PART.sub("", name)
+
+
+def gguf_bytes(path: Path) -> int:
+    """The size of a GGUF, all parts counted. Raises OSError."""
+    return sum(part.stat().st_size for part in parts_of(path))
+
+
+def gguf_sha256(path: Path, digest: Callable[[Path], str]) -> str:
+    """The sha256 of a GGUF; of a split one, that of its parts' sha256 in hexadecimal, one after another.
+
+    `digest` gives a file's sha256.
+    """
+    first, *others = map(digest, parts_of(path))
+    return hashlib.sha256("".join([first, *others]).encode()).hexdigest() if others else first
 
 
 def quant_of(name: str) -> str:
     """The quant at the end of a GGUF's file name, in capitals; "" if there is none."""
-    quants = _QUANT.findall(name.removesuffix(".gguf"))
+    quants = _QUANT.findall(whole_name(name).removesuffix(".gguf"))
     return normalise_quant(quants[-1]) if quants else ""
 
 
 def without_quant(name: str) -> str:
     """A GGUF's file name without its quant: files of one model in several types have it in common."""
-    return _QUANT.sub("", name).lower()
+    return _QUANT.sub("", whole_name(name)).lower()
 
 
 def projector_rank(name: str) -> int:
@@ -88,26 +121,45 @@ def loses_detail(projector: Path) -> bool:
 
 
 def list_pair(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The GGUF files of a folder that may be text models, and its projectors, by their names; no file is read."""
-    found = sorted(folder.glob("*.gguf"))
+    """The GGUF files of a folder that may be text models, and its projectors, by their names; no file is read.
+
+    Of a split file it is the first part, whether that exists or not.
+    """
+    found = sorted({parts_of(path)[0] for path in folder.glob("*.gguf")})
     projectors = [path for path in found if "mmproj" in path.name]
     return [path for path in found if path not in projectors and "imatrix" not in path.name], projectors
 
 
 def read_gguf(path: Path) -> Gguf:
-    """A GGUF's header; ModelError if the file is not whole, or is one part of a split model."""
+    """A GGUF's header, with the tensors of all its parts; ModelError if a part is missing or not whole."""
+    parts = parts_of(path)
+    first, *others = [_read_part(part, index, len(parts)) for index, part in enumerate(parts)]
+    found = replace(first, tensors=sum((other.tensors for other in others), first.tensors))
+    count, expected = len(found.tensors), found.number("split.tensors.count")
+    if others and count != expected:
+        raise ModelError(
+            f"The {len(parts)} parts of {parts[0]} hold {count} tensors, not {expected}: they are not of one model. "
+            "Copy or download them again."
+        )
+    return found
+
+
+def _read_part(path: Path, index: int, count: int) -> Gguf:
+    """The header of one file; ModelError if it is not whole, or not the part that its name says."""
     try:
         with open_to_read(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             found = _Reader(data).read()
     except OSError as error:
-        raise shortage_of(error) or ModelError(f"{path} cannot be read: {error.strerror}.") from error
+        advice = f" The model is split into {count} files, and all are needed." if count > 1 else ""
+        raise shortage_of(error) or ModelError(f"{path} cannot be read: {error.strerror}.{advice}") from error
     except (ValueError, KeyError, OverflowError, struct.error) as error:
         why = "it ends inside its header" if isinstance(error, struct.error) else error
         raise ModelError(f"{path} is not a whole GGUF file: {why}. Copy, download or convert it again.") from error
-    if (parts := found.number("split.count")) > 1:
+    own_index, own_count = found.number("split.no"), max(found.number("split.count"), 1)
+    if (own_index, own_count) != (index, count):
         raise ModelError(
-            f"{path} is one of {parts} parts of a model. Make one file of them: "
-            "llama-gguf-split --merge FIRST_PART OUT.gguf"
+            f"{path} is part {own_index + 1} of {own_count} of a model, so its name must end with "
+            f"-{own_index + 1:05}-of-{own_count:05}.gguf. Rename it, or download it again."
         )
     return found
 

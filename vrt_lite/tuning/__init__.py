@@ -21,6 +21,7 @@ from vrt_lite.fitting import EnginePlan, choose_plan
 from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
 from vrt_lite.machine import MOST_SEQUENCES, EngineSettings, Machine, MachineMemory
 from vrt_lite.models import ModelFiles, find
+from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.settings import Settings
 
 _Kept = TypeVar("_Kept")
@@ -102,7 +103,7 @@ def tuning_path(files: ModelFiles, machine: Machine) -> Path:
 
     A model is known by its size: two with as many bytes have the same matrices, and are equally fast.
     """
-    return kept_path("tuning", files.text.stat().st_size, machine)
+    return kept_path("tuning", gguf_bytes(files.text), machine)
 
 
 def load_tuning(files: ModelFiles, machine: Machine) -> Tuning | None:

@@ -25,7 +25,7 @@ from vrt_lite.errors import ModelError, VrtError
 from vrt_lite.fitting.time_estimate import count_work
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles
-from vrt_lite.models.gguf import loses_detail
+from vrt_lite.models.gguf import gguf_bytes, loses_detail
 from vrt_lite.tuning import Tuning
 from vrt_lite.worker import Worker
 
@@ -161,7 +161,7 @@ def _list_changes(files: ModelFiles) -> Iterator[tuple[str, int | bool | str]]:
     for path in files.projectors:
         if path != files.projector and not loses_detail(path):
             yield "projector", path.name
-    if read_memory().free_bytes > files.text.stat().st_size + _SPARE_BYTES:
+    if read_memory().free_bytes > gguf_bytes(files.text) + _SPARE_BYTES:
         yield "repack", True
     yield "jobs", 2
     yield "jobs", 4

@@ -24,7 +24,7 @@ import psutil
 
 from vrt_lite.errors import ASK_DOCTOR, ModelError, OutOfMemoryError
 from vrt_lite.machine import SMALL_MODEL_BYTES, EngineSettings, Gpu, Machine, MachineMemory
-from vrt_lite.models.gguf import read_gguf
+from vrt_lite.models.gguf import gguf_bytes, read_gguf
 from vrt_lite.shortage import explain_shortage
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class Model(contextlib.ExitStack):
         gpu_layers = settings.gpu_layers
         self.on_gpu = uses_gpu(gpu_layers)
         if not self.on_gpu:
-            require_memory(path.stat().st_size, f"The text model {path.name}", "Use a smaller quantisation.")
+            require_memory(gguf_bytes(path), f"The text model {path.name}", "Use a smaller quantisation.")
         params = llama.llama_model_default_params()
         params.n_gpu_layers = gpu_layers if gpu_layers is not None else -1 if self.on_gpu else 0
         # Without layers on a GPU the engine still sends large multiplications to it, with buffers of their own. An
