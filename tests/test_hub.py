@@ -127,14 +127,11 @@ def test_a_published_profile_comes_along_and_a_given_one_wins(hub: Hub, tmp_path
     assert "profile: VR-Thinker's, as none is published" in pulled(commands)
     hub.files["profile.toml"] = PROFILE.encode()
     hub.small, hub.commit = {"profile.toml"}, "1" * 40
-    assert commands.run("rm", REPO)[0] == 0
     assert "profile: the repository's own" in pulled(commands)
     assert find(REPO).profile.name == JUDGE.profile.name
     hub.files["profile.toml"], hub.commit = b"rounds = 0", "2" * 40
-    (library.model_folder(REPO) / TEXT).write_bytes(b"")
-    assert commands.run("pull", REPO)[0] == 4
-    assert library.stored_models() == []
-    del hub.files["profile.toml"]
+    commands.refuse("nothing of it was kept", "pull", REPO)
+    assert find(REPO).profile.name == JUDGE.profile.name
 
     (tmp_path / "own.txt").write_text("Judge {caption} by {dim_name_1}", encoding="utf-8")
     given = tmp_path / "given.toml"
@@ -274,12 +271,16 @@ def test_a_model_that_can_be_pulled_is_named_with_the_command(commands: Commands
 
 def test_without_a_network_what_is_here_is_taken(hub: Hub, commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     pulled(commands)
+    with child("pull", REPO, HF_HUB_OFFLINE="1") as process:  # the client reads it once
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert re.search("is here already; whether there is a newer one is not known: .*HF_HUB_OFFLINE", err)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody answers there
-    assert "is here already" in pulled(commands)
+    assert "is here already; whether there is a newer one is not known" in pulled(commands)
     assert commands.run("rm", REPO)[0] == 0
     says = f"http://127.0.0.1:9 gave nothing usable for {REPO}"
     commands.refuse(f"{says}.*pull again; what has arrived whole is kept", "pull", "-q", REPO)
-    with child("pull", REPO, HF_HUB_OFFLINE="1") as process:  # the client reads it once
+    with child("pull", REPO, HF_HUB_OFFLINE="1") as process:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 4
     assert re.search(f"gave nothing usable for {REPO} .*HF_HUB_OFFLINE", err)
@@ -321,7 +322,7 @@ def test_two_at_once_bring_one_whole_model(hub: Hub, commands: Commands) -> None
     with child("pull", REPO) as process:
         while not hub.ranges and process.poll() is None:
             time.sleep(0.002)
-        assert "is here already" in pulled(commands)
+        assert pulled(commands).count("waiting for another process that is changing") == 1
         _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert len(hub.ranges) == 2

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
@@ -109,13 +109,19 @@ def disk_errors() -> Generator[None]:
         ) from error
 
 
-def locked(name: str) -> AbstractContextManager[object]:
+def locked(name: str, on_wait: Callable[[], object] = lambda: None) -> AbstractContextManager[object]:
     """Hold the lock of that name against other processes, and wait for it. The system frees it when a process dies.
 
-    `name` is a plain file name, or two with a slash between them. Raises OSError.
+    `on_wait` is called once, before this process waits. `name` is a plain file name, or two with a slash between them.
+    Raises OSError.
     """
-    from filelock import FileLock  # noqa: PLC0415 - only where something is fetched or removed
+    from filelock import FileLock, Timeout  # noqa: PLC0415 - only where something is fetched or removed
 
     folder = home() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
-    return FileLock(folder / name.replace("/", "--"))
+    lock = FileLock(folder / name.replace("/", "--"))
+    try:
+        return lock.acquire(timeout=0)
+    except Timeout:
+        on_wait()
+        return lock

@@ -24,6 +24,7 @@ from gguf.utility import SafetensorsLocal
 
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError, VrtError
+from vrt_lite.shortage import shortage_of
 
 # NumPy has no bfloat16, which is the upper half of a float32.
 WORDS: Final = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
@@ -72,6 +73,8 @@ def reading(what: object) -> Generator[None]:
     except FileNotFoundError:
         raise ModelError(f"{what} is missing: copy or download it") from None
     except Exception as error:
+        if short := shortage_of(error):
+            raise short from error
         raise ModelError(f"{what} cannot be read: {error!r:.200}. Download or make it again") from error
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from vrt_lite.disk import disk_errors, locked, write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.models import find, library
-from vrt_lite.models.hub import Transfer
+from vrt_lite.models.hub import Transfer, UnreachableError
 from vrt_lite.models.library import Manifest, StoredModel, describe_file, is_whole, remove_folder
 from vrt_lite.profile import PROFILE_NAME, read_portable
 from vrt_lite.pulling.gguf_files import pull_gguf, select_files
@@ -31,33 +31,43 @@ __all__ = ["parse_reference", "pull", "select_files"]
 def pull(
     reference: str, *, progress: Transfer, projector_type: str | None = None, profile: Path | None = None
 ) -> StoredModel:
-    """Fetch a model, and convert it if it is a checkpoint. One that is here and whole stays, and the hub is not asked.
+    """Fetch a model, and convert it if it is a checkpoint. One that is here stays if it is whole and the newest.
 
+    An older one is replaced when all of the newer one is here, and stays if the hub cannot be reached.
     `projector_type`, one of PROJECTOR_TYPES, is for a checkpoint. UsageError if GGUF files are published. `profile` is
     a file to give the model in place of its own.
     """
     source, given = parse_reference(reference), read_portable(profile) if profile else b""
-    with disk_errors(), locked(source.name):
+    waiting = f"waiting for another process that is changing {source.name}"
+    with disk_errors(), locked(source.name, lambda: progress.say(waiting)):
         # What is not asked for stays as it is here.
         here = library.find_stored(source.name)
         has = (here.manifest.quant, here.manifest.projector_type) if here else ("", PROJECTOR_TYPE)
         wanted = (source.quant or has[0], projector_type or has[1])
         same = here if (wanted[0].upper(), wanted[1]) == has else None
-        if same and all(is_whole(same.folder / file.name, file.size, file.sha256) for file in same.manifest.files):
-            progress.say(f"{source.name} is here already, sha256 of every file checked")
-            if given:
-                progress.say(f"profile: {profile}")
-                _write_profile(same.folder, same.manifest, given)
-            return same
         source = replace(source, quant=wanted[0])
-        begun = Pull(source, list_source(source), wanted[1], progress)
-        if same:  # only what is damaged is fetched again
+        try:
+            listed = list_source(source)
+        except UnreachableError as error:
+            if not same or same.damage or given:
+                raise
+            progress.say(f"{source.name} is here already; whether there is a newer one is not known: {error}")
+            return same
+        begun = Pull(source, listed, wanted[1], progress)
+        if same and same.manifest.revision == listed.commits:
+            if all(is_whole(same.folder / file.name, file.size, file.sha256) for file in same.manifest.files):
+                progress.say(f"{source.name} is here already, sha256 of every file checked")
+                if given:
+                    progress.say(f"profile: {profile}")
+                    _write_profile(same.folder, same.manifest, given)
+                return same
+            # Only what is damaged is fetched again.
             remove_folder(begun.folder)
             begun.folder.parent.mkdir(parents=True, exist_ok=True)
             same.folder.replace(begun.folder)
-        licence = source.licence or begun.listed.licence or "not stated; see the model's page"
+        licence = source.licence or listed.licence or "not stated; see the model's page"
         progress.say(f"licence: {licence}{source.licence_url and f' ({source.licence_url})'}")
-        if begun.listed.base or is_checkpoint(begun.listed):
+        if listed.base or is_checkpoint(listed):
             from vrt_lite.pulling.checkpoint_pull import pull_checkpoint  # noqa: PLC0415 - numpy
 
             quant, files = pull_checkpoint(begun)
@@ -67,7 +77,7 @@ def pull(
             )
         else:
             quant, files = pull_gguf(begun)
-        manifest = Manifest(source.name, source.repository, begun.listed.commits, quant, licence, tuple(files))
+        manifest = Manifest(source.name, source.repository, listed.commits, quant, licence, tuple(files))
         return _install(begun, manifest, given, profile)
 
 
