@@ -123,6 +123,20 @@ def test_a_pulled_model_is_found_by_its_name_and_can_be_deleted(hub: Hub, comman
         commands.refuse(says, "rm", name)
 
 
+def test_a_newer_revision_replaces_the_model_once_it_is_whole(hub: Hub, commands: Commands) -> None:
+    pulled(commands)
+    [old] = library.stored_models()
+    hub.commit, hub.failing = "3" * 40, {TEXT: 503}
+    commands.refuse("status 503", "pull", REPO)
+    assert library.partial_names() == [REPO]
+    assert library.stored_models() == [old]
+    assert find(REPO).text == old.path("text")
+    hub.failing = {}
+    pulled(commands)
+    [new] = library.stored_models()
+    assert (new.manifest.revision, library.partial_names()) == (hub.commit, [])
+
+
 def test_a_published_profile_comes_along_and_a_given_one_wins(hub: Hub, tmp_path: Path, commands: Commands) -> None:
     assert "profile: VR-Thinker's, as none is published" in pulled(commands)
     hub.files["profile.toml"] = PROFILE.encode()

@@ -26,6 +26,7 @@ from surroundings import LIMITED
 
 from vrt_lite.api import Judge
 from vrt_lite.cli import run
+from vrt_lite.conversion.weights import reading
 from vrt_lite.errors import ShortageError
 from vrt_lite.runs.store import Store
 from vrt_lite.shortage import ThreadPool, explain_shortage, shortage_of
@@ -83,6 +84,8 @@ def test_a_shortage_is_recognised_by_its_number_and_a_try() -> None:
     # A damaged file may lead to the first two numbers too: then there is memory.
     for error in (error_of(errno.ENOMEM), error_of(errno.EAGAIN), InvalidDataError(1, ""), FileNotFoundError(2, "")):
         assert shortage_of(error) is None
+    with pytest.raises(ShortageError, match="open files"), reading("a shard"):  # it is not called damaged
+        raise error_of(errno.EMFILE)
     # A package that is here but was not found.
     assert str(explain_shortage(PackageNotFoundError("llama-cpp-python"))) == str(ShortageError("open files"))
     assert explain_shortage(PackageNotFoundError("no-such-package")) is None

@@ -42,7 +42,7 @@ def pull(
     with disk_errors(), locked(source.name, lambda: progress.say(waiting)):
         # What is not asked for stays as it is here.
         here = library.find_stored(source.name)
-        has = (here.manifest.quant, here.manifest.projector_type) if here else ("", PROJECTOR_TYPE)
+        has = (here.manifest.quant, here.manifest.projector_type or PROJECTOR_TYPE) if here else ("", PROJECTOR_TYPE)
         wanted = (source.quant or has[0], projector_type or has[1])
         same = here if (wanted[0].upper(), wanted[1]) == has else None
         source = replace(source, quant=wanted[0])
