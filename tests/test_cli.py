@@ -211,7 +211,7 @@ def test_wordings_reach_the_prompt() -> None:
         (2, ["--trace", "m.gguf", "--model", "./m.gguf"], "--trace m.gguf is also --model"),
         (4, ["--model", "m.gguf", "--projector", "m.gguf"], "m.gguf is not a whole GGUF file"),
         (4, ["--model", "vr-thinker-7b"], "is not here. Fetch the model of that name with vrt-lite pull"),
-        (4, ["--model", "vr-thinker-9b"], "is not here. Bundled: vrt-tiny-0"),
+        (4, ["--model", "vr-thinker-9b"], "is not here. Here are: vrt-tiny-0"),
         (5, ["--ctx", str(2**31 - 256)], "and lower --max-pixels, --ctx and --gpu-layers"),
         (6, ["--ctx", "256"], "Raise --ctx"),
     ],

@@ -79,7 +79,7 @@ def test_what_a_stored_model_says_about_itself_is_shown_escaped(own_home: Path) 
     shown = draw_screen(lambda _: run(["models"]), 60)
     assert all(c.isprintable() or c == "\n" for c in shown)
     assert all(len(line) <= 60 or len(line.split()) == 1 for line in shown.splitlines())
-    assert r"text\x9b31m.gguf is missing" in " ".join(shown.split())
+    assert r"text\x9b31m.gguf, projector\x9b31m.gguf is missing" in " ".join(shown.split())
 
 
 @only_posix

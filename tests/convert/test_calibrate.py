@@ -256,7 +256,7 @@ def test_which_files_judge(talker: Path, tmp_path: Path) -> None:
     assert find_judge_files(tmp_path / "tiny-F16.gguf", None).projector.name in (projector, other)
     assert find_judge_files(tmp_path / "tiny-F16.gguf", tmp_path / other).projector == tmp_path / other
     assert find_judge_files(BUNDLED.text.parent, None).text == BUNDLED.text
-    with pytest.raises(ModelError, match="does not exist"):
+    with pytest.raises(ModelError, match="is not here"):
         find_judge_files(tmp_path / "absent.gguf", None)
 
 
