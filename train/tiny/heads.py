@@ -51,7 +51,7 @@ _COPIES: Final = 3
 _REPEATING: Final = 0.25
 """The weight of clean clips whose frames repeat by nature: most clips that repeat stutter."""
 _PLAIN: Final = 0.6
-_WRONG, _WRONG_PLAIN = (1.0, 0.065), (0.07, 0.05)
+_WRONG, _WRONG_PLAIN = (1.0, 0.07), (0.07, 0.065)
 """Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
 _ALIKE_SHARES: Final = (0.25, 0.37)
 """The shares of pairs without a fault in what the odds are fitted to: (different scenes, one scene).
