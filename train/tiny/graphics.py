@@ -67,7 +67,7 @@ def _colour(values: Floats, chance: Chance) -> Picture:
     return np.stack([np.interp(values, stops, colours[:, channel]) for channel in range(3)], axis=-1)
 
 
-def spread(values: Floats) -> Floats:
+def _spread(values: Floats) -> Floats:
     return (values - values.min()) / max(float(np.ptp(values)), 1e-9)
 
 
@@ -88,7 +88,7 @@ def _make_noise(chance: Chance, size: Size) -> Floats:
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
     frequency[0, 0] = 1
     waves = np.fft.rfft2(chance.normal(size=(height, width))) * frequency ** -chance.uniform(0.7, 2.4)
-    return spread(np.fft.irfft2(waves, s=(height, width)))
+    return _spread(np.fft.irfft2(waves, s=(height, width)))
 
 
 def _draw_noise(chance: Chance, size: Size) -> Picture:
@@ -99,8 +99,8 @@ def _draw_gradient(chance: Chance, size: Size) -> Picture:
     x, y = _turned(chance, size)
     if chance.random() < 0.5:
         centre = chance.uniform(0, 1, 2) * size
-        return _colour(spread(np.hypot(x - centre[0], y - centre[1])), chance)
-    return _colour(spread(x), chance)
+        return _colour(_spread(np.hypot(x - centre[0], y - centre[1])), chance)
+    return _colour(_spread(x), chance)
 
 
 def _draw_blobs(chance: Chance, size: Size) -> Picture:
@@ -120,7 +120,7 @@ def _draw_waves(chance: Chance, size: Size) -> Picture:
         x, y = _turned(chance, size)
         period = math.exp(chance.uniform(math.log(5), math.log(200)))
         total += np.sin(math.tau * (x + chance.uniform(0, 8) * np.sin(y / period)) / period)
-    height = spread(total)
+    height = _spread(total)
     return _colour((height > 0.5).astype(np.float64) if chance.random() < 0.4 else height, chance)
 
 
@@ -157,6 +157,7 @@ def _draw_cells(chance: Chance, size: Size) -> Picture:
 
 
 def to_rgb(colour: Floats) -> tuple[int, ...]:
+    """Return a colour in whole numbers from 0 to 255."""
     return tuple(int(255 * part) for part in colour)
 
 
@@ -236,7 +237,7 @@ def _paint_hills(draw: ImageDraw.ImageDraw, chance: Chance, size: Size) -> None:
     """Layers with a rough edge, one before the other."""
     for number, colour in enumerate(draw_colours(chance, int(chance.integers(3, 8)))):
         steps = np.cumsum(chance.normal(0, 1, 120))
-        edge = size[1] * (0.2 + 0.12 * number + 0.25 * spread(steps))
+        edge = size[1] * (0.2 + 0.12 * number + 0.25 * _spread(steps))
         across = np.linspace(0, size[0], 120)
         line = list(zip(across.tolist(), edge.tolist(), strict=True))
         draw.polygon([(0, size[1]), *line, (size[0], size[1])], fill=to_rgb(colour))
