@@ -44,7 +44,10 @@ def lines_of(code: str, **environment: str) -> list[str]:
     [
         ("import vrt_lite", f"{HEAVY} click"),
         ("import vrt_lite.protocol.tags, vrt_lite.judge", HEAVY),
-        (f"from vrt_lite.cli import run\nassert not any(run([name, '--help']) for name in {[*_COMMANDS]})", HEAVY),
+        (
+            f"from vrt_lite.cli import run\nassert not any(run([name, '--help']) for name in {[*_COMMANDS]})",
+            f"{HEAVY} email",
+        ),
         ("from vrt_lite.api import Judge\nwith Judge() as judge:\n    judge.key()", "llama_cpp av numpy"),
         ("import vrt_lite.show, vrt_lite.show.judge_view  # for pipes and errors", "rich"),
     ],
