@@ -65,11 +65,11 @@ def open_clip(path: Path | str) -> Clip:
         reader = PictureReader(found) if found.fps or is_picture(found.files[0]) else Reader(found)
         stack.callback(reader.opened.close)
         warnings = reader.scan()
-        first = next(frame for _, frame in reader.decode([0]))
+        first = next(frame for _, frame in reader.read([0]))
         conversion = find_conversion(first, reader.pixel_aspect)
         steps, frames = reader.ticks - reader.ticks[0], len(reader.ticks)
         span_seconds = float(int(steps[-1]) * reader.time_base)
-        fps = (frames - 1) / span_seconds if span_seconds > 0 else 1.0
+        fps = (frames - 1) / span_seconds if span_seconds > 0 else reader.declared_fps
         duration_seconds = span_seconds + 1 / fps
         if duration_seconds < 1:
             warnings.append(f"the clip is under a second long ({duration_seconds:.2f} s, {frames} frames)")
@@ -159,7 +159,7 @@ class Clip:
         first = [(0, self._first)] if 0 in missing else []
         asked = time.perf_counter()
         with _video_errors(self.info.path):
-            for index, frame in chain(first, self._reader.decode(missing - {0})):
+            for index, frame in chain(first, self._reader.read(missing - {0})):
                 decoded = time.perf_counter()
                 self._shown[index, size] = self._conversion.convert(frame, size)
                 self.decode_seconds += decoded - asked
