@@ -28,7 +28,8 @@ class FrameSource:
     """A clip of which frames are read.
 
     ticks: when each frame is shown, in units of `time_base`. starts: the frames at which decoding can start, the first
-    among them. open_ended: the file does not say how long it is. notes: warnings from decoding so far.
+    among them. declared_fps: the frame rate of a clip of one frame. open_ended: the file does not say how long it is.
+    threads: how many decode. notes: warnings from decoding so far.
     """
 
     ticks: NDArray[np.int64]

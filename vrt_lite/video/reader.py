@@ -84,7 +84,7 @@ class Reader(FrameSource):
             )
         if stream.width * stream.height > _USUAL_PIXELS:
             _limit_allocations(MAX_PIXELS)
-        for other in opened.streams:
+        for other in opened.streams:  # damage in another track does not matter
             if other.index != stream.index:
                 other.discard = Discard.all
         self._stream, self._codec = stream, stream.codec_context
