@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,17 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Names of folders. To find each, `mktemp` would go through the folders of all tests before."""
+    parent = tmp_path_factory.mktemp("homes")
+    return (parent / f"{number}" for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    home = tmp_path_factory.mktemp("home")
+def own_home(homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = next(homes)
+    home.mkdir()
     monkeypatch.setenv("VRT_LITE_HOME", str(home))
     for name in (*(key.variable for key in KEYS.values()), "VRT_LITE_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)

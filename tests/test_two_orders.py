@@ -51,8 +51,12 @@ Asked = tuple[Path, Path, str]
 
 
 def judge_pairs(name: str, *pairs: Asked) -> Iterator[tuple[Verdict, Verdict]]:
-    """The verdict of each order, judged at once with the other one, and alone."""
-    with Judge(name, settings=BOTH, measures=False) as two, Judge(name, settings=ONE, measures=False) as one:
+    """The verdict of each order, judged at once with the other one, and alone.
+
+    In one thread each: several would mostly wait for each other.
+    """
+    both, single = (replace(settings, threads=1) for settings in (BOTH, ONE))
+    with Judge(name, settings=both, measures=False) as two, Judge(name, settings=single, measures=False) as one:
         for a, b, prompt in pairs:
             for order in two.compare(a, b, prompt=prompt).orders:
                 first, second = (a, b) if order.first == 1 else (b, a)

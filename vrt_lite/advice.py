@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +43,8 @@ def install_extra(extra: str) -> str:
 
 def list_extra(extra: str) -> list[str]:
     """The packages that an extra needs, with their versions; none of a checkout that only lies on the path."""
+    from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415 - 20 ms of the start of each command
+
     try:
         needed = [text.partition(";") for text in requires("vrt-lite") or ()]
     except PackageNotFoundError:

@@ -104,7 +104,7 @@ def _check_file(path: Path, file: Path, what: str = "") -> None:
     except (OSError, ValueError) as error:
         if ":/" in str(path)[2:]:  # not C:/
             raise VideoError(path, "looks like a URL, and URLs are never opened; download it first") from None
-        kind = MissingClipError if isinstance(error, FileNotFoundError | NotADirectoryError) else VideoError
+        kind = VideoError if isinstance(error, PermissionError) else MissingClipError
         reason = getattr(error, "strerror", None) or "not a possible file name"
         raise kind(path, f"{what}cannot be opened: {reason}") from None
     if not stat.S_ISREG(status.st_mode):
@@ -134,7 +134,9 @@ def add_rate(paths: Sequence[Path], fps: str | None) -> list[Path]:
 
 
 def is_clip_there(path: Path) -> bool:
-    """Return whether a path names something that is there, even if it cannot be used, such as pictures with gaps."""
+    """Return whether a path names a file that is there, or numbered pictures of which some are, perhaps with gaps."""
+    if not _names_pictures(path) and os.path.lexists(path):
+        return os.path.isfile(path)  # noqa: PTH113 - it raises nothing
     try:
         find_files(path)
     except VideoError as error:

@@ -347,9 +347,9 @@ def test_a_file_changed_just_now_is_not_remembered_and_what_is_no_file_has_no_di
         assert store.digest(file) == sha(data)
     assert remembered(store) == 0
     for path, why in (
-        (tmp_path / "gone.mp4", "gone.mp4' cannot be read"),
+        (tmp_path / "gone.mp4", "gone.mp4' cannot be opened"),
         (tmp_path, "is a folder without numbered pictures"),
-        (Path("a\0b"), "cannot be read"),
+        (Path("a\0b"), "cannot be opened"),
     ):
         with pytest.raises(VideoError, match=why):
             store.digest(path)

@@ -19,7 +19,7 @@ class FaultKind:
     """A kind of fault: how people call it, the dimensions that it spoils, and how it is made.
 
     `codec` names an encoder. What `moves` shows only where something moves, what `colours` only in colour.
-    What is `hard` to tell from a scene's own look is made twice as often.
+    What is `hard` to tell from a scene's own look is made twice as often. What came `later` is drawn by itself.
     """
 
     name: str
@@ -30,6 +30,7 @@ class FaultKind:
     moves: bool = False
     colours: bool = False
     hard: bool = False
+    later: bool = False
 
 
 _BOTH: Final = ("VQ", "MQ")
@@ -49,6 +50,8 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "banding": FaultKind("banding", ("VQ",), spoiled_pictures.banding, hard=True),
     "tint": FaultKind("colour", ("VQ",), spoiled_pictures.tint, hard=True),
     "desaturation": FaultKind("colour", ("VQ",), spoiled_pictures.desaturation, colours=True, hard=True),
+    "oversaturation": FaultKind("colour", ("VQ",), spoiled_pictures.oversaturation, colours=True, later=True),
+    "fringes": FaultKind("colour", ("VQ",), spoiled_pictures.fringes, colours=True, later=True),
     "overexposure": FaultKind("exposure", ("VQ",), spoiled_pictures.overexposure),
     "underexposure": FaultKind("exposure", ("VQ",), spoiled_pictures.underexposure, hard=True),
     "haze": FaultKind("haze", ("VQ",), spoiled_pictures.haze),

@@ -116,7 +116,18 @@ def evaluate(specimens: Sequence[Specimen], path: Path, say: Callable[[str], Non
     named = [bool(each.said.winners["OA"]) for each in clean if not each.same]
     say(f"  different scenes, both clean: a winner in {100 * np.mean(named):.0f} % ({len(named)})")
     say(f"  harmless versions: {_shares(e for e in clean if e.same)}")
-    for group in ("short", "portrait", "grey", "dark", "repeats", "photograph", "footage", "picture", "world"):
+    for group in (
+        "short",
+        "portrait",
+        "grey",
+        "dark",
+        "repeats",
+        "photograph",
+        "footage",
+        "picture",
+        "world",
+        "animation",
+    ):
         mine = [each for each in plain if group in each.one.group]
         ties = [each for each in clean if each.same and group in each.one.group]
         say(f"  {group}: plain {_shares(mine)}, harmless {_shares(ties)}")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from train.tiny.animation import Animation
 from train.tiny.footage import photographs
 from train.tiny.footage.survey import SurveyedClip, load_survey
 from train.tiny.graphics import Moving, draw_moving, draw_picture
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
 
 Part = Literal["train", "held", "test"]
 """Scenes to train on, scenes to fit weights and bounds on, and scenes for the figures. None is in two parts."""
-Kind = Literal["photograph", "footage", "picture", "world"]
+Kind = Literal["photograph", "footage", "picture", "world", "animation"]
 _SHARES: Final = (0.34, 0.64, 0.92)
 """Up to these shares of the clips are photographs, footage and drawn pictures; the rest is the drawn world."""
+FILMED: Final[dict[Part, int]] = {"train": 840, "held": 88, "test": 44}
+_ANIMATED = 0.67
+"""Of the scenes after so many, this share is animations: what was made before them stays as it was."""
 _LINES: Final = (288, 360, 360, 360, 400, 480, 480, 540, 720, 1080)
 _ASPECTS: Final = (16 / 9, 16 / 9, 16 / 9, 4 / 3, 1.0, 21 / 9)
 _RATES: Final = (8, 12, 16, 16, 24, 24, 25, 30, 30, 50, 60)
@@ -93,6 +97,8 @@ def draw_spec(seed: int, part: Part, footage: Path) -> Spec:
         source = of_group[int(chance.integers(len(of_group)))]
     drawn: Kind = "picture" if share < _SHARES[2] else "world"
     kind = drawn if source is None else "photograph" if source in pictures else "footage"
+    if seed >= FILMED[part] and np.random.default_rng((seed, 17)).random() < _ANIMATED:
+        kind, source = "animation", None
     lines, aspect = int(chance.choice(_LINES)), float(chance.choice(_ASPECTS))
     if kind == "footage" and source:
         lines, aspect = min(lines, round(min(source.width, source.height) * 1.15)), source.width / source.height
@@ -143,6 +149,10 @@ class Filmed:
             filtered = Image.Resampling.NEAREST if chance.random() < 0.35 else Image.Resampling.BICUBIC
             self._camera = _Camera(chance, scene, spec.size, things, filtered)
             self._camera.things += draw_moving(chance, spec.size)
+        elif spec.kind == "animation":
+            self._animation = Animation(
+                np.random.default_rng((spec.seed, 19, zlib.crc32(spec.part.encode()))), spec.size
+            )
         else:
             self._world = _draw_world(spec)
         self._field = self._chance.normal(0, spec.noise, (spec.size[1] + 40, spec.size[0] + 40, 1)).astype(np.float32)
@@ -169,6 +179,8 @@ class Filmed:
             return self._read(numbers)
         if spec.kind in {"photograph", "picture"}:
             return [self._camera.shoot(number / spec.fps) for number in numbers]
+        if spec.kind == "animation":
+            return [self._animation.draw(number / spec.fps) for number in numbers]
         from train.tiny.world.render import frames  # noqa: PLC0415  torch
         from train.tiny.world.values import TICKS  # noqa: PLC0415
 

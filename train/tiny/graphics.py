@@ -47,7 +47,7 @@ def _draw_pattern(chance: Chance, size: Size) -> Picture:
     return _PATTERNS[int(chance.integers(len(_PATTERNS)))](chance, size)
 
 
-def _draw_colours(chance: Chance, count: int) -> Floats:
+def draw_colours(chance: Chance, count: int) -> Floats:
     """Draw colours, (count, 3): all kinds, or shades of one."""
     colours = chance.uniform(0, 1, (count, 3))
     if chance.random() < 0.5:
@@ -60,7 +60,7 @@ def _draw_colours(chance: Chance, count: int) -> Floats:
 
 def _colour(values: Floats, chance: Chance) -> Picture:
     """Colour values from 0 to 1, (height, width), by a smooth or a stepped scale of a few colours."""
-    colours = _draw_colours(chance, int(chance.integers(2, 6)))
+    colours = draw_colours(chance, int(chance.integers(2, 6)))
     if chance.random() < 0.2:
         return colours[np.minimum((values * len(colours)).astype(int), len(colours) - 1)]
     stops = np.linspace(0, 1, len(colours))
@@ -106,8 +106,8 @@ def _draw_gradient(chance: Chance, size: Size) -> Picture:
 def _draw_blobs(chance: Chance, size: Size) -> Picture:
     """Soft round lights: skin, skies, things out of focus."""
     x, y = _grid(size)
-    total = np.zeros((size[1], size[0], 3)) + _draw_colours(chance, 1)[0]
-    for colour in _draw_colours(chance, int(chance.integers(3, 14))):
+    total = np.zeros((size[1], size[0], 3)) + draw_colours(chance, 1)[0]
+    for colour in draw_colours(chance, int(chance.integers(3, 14))):
         centre, radius = chance.uniform(0, 1, 2) * size, chance.uniform(0.04, 0.4) * max(size)
         near = np.exp(-((x - centre[0]) ** 2 + (y - centre[1]) ** 2) / (2 * radius**2))[..., None]
         total = total * (1 - 0.8 * near) + colour * 0.8 * near
@@ -133,30 +133,31 @@ def _draw_tiles(chance: Chance, size: Size) -> Picture:
     column = np.floor(x / side + row * chance.choice([0.0, 0.5]))
     kind = chance.integers(4)
     if kind == 0:
-        return _draw_colours(chance, 2)[((row + column) % 2).astype(int)]
+        return draw_colours(chance, 2)[((row + column) % 2).astype(int)]
     if kind == 1:
-        colours = _draw_colours(chance, 64)
+        colours = draw_colours(chance, 64)
         return colours[((row * 7 + column * 13 + (row * column) % 5) % 64).astype(int)]
     inside = np.stack((x / side + row * 0 - np.floor(x / side), y / high - row))
     if kind == 2:
         shape = np.hypot(*(inside - 0.5)) < chance.uniform(0.2, 0.48)
     else:
         shape = (inside.min(0) > (edge := chance.uniform(0.03, 0.15))) & (inside.max(0) < 1 - edge)
-    return _draw_colours(chance, 2)[shape.astype(int)]
+    return draw_colours(chance, 2)[shape.astype(int)]
 
 
 def _draw_cells(chance: Chance, size: Size) -> Picture:
     points = chance.uniform(0, 1, (int(math.exp(chance.uniform(2.5, 6.5))), 2)) * size
     x, y = _grid(size)
     far, nearest = cKDTree(points).query(np.stack((x.ravel(), y.ravel()), axis=1), k=2)
-    flat = _draw_colours(chance, len(points))[nearest[:, 0]]
+    flat = draw_colours(chance, len(points))[nearest[:, 0]]
     shade = 1.0
     if chance.random() < 0.4:
         shade = np.clip((far[:, 1] - far[:, 0]) / chance.uniform(2, 30), 0, 1)[:, None]
     return (flat * shade).reshape(size[1], size[0], 3)
 
 
-def _to_rgb(colour: Floats) -> tuple[int, ...]:
+def to_rgb(colour: Floats) -> tuple[int, ...]:
+    """Return a colour in whole numbers from 0 to 255."""
     return tuple(int(255 * part) for part in colour)
 
 
@@ -166,7 +167,7 @@ def _on_canvas(paint: Callable[[ImageDraw.ImageDraw, Chance, Size], None]) -> Ca
     def draw(chance: Chance, size: Size) -> Picture:
         times = int(chance.choice([1, 2]))
         large = size[0] * times, size[1] * times
-        canvas = Image.new("RGB", large, _to_rgb(_draw_colours(chance, 1)[0]))
+        canvas = Image.new("RGB", large, to_rgb(draw_colours(chance, 1)[0]))
         paint(ImageDraw.Draw(canvas), chance, large)
         return np.asarray(canvas.resize(size, Image.Resampling.BOX), np.float64) / 255
 
@@ -176,10 +177,10 @@ def _on_canvas(paint: Callable[[ImageDraw.ImageDraw, Chance, Size], None]) -> Ca
 def _paint_scatter(draw: ImageDraw.ImageDraw, chance: Chance, size: Size) -> None:
     """Leaves, grass, stones, confetti."""
     count, largest = int(math.exp(chance.uniform(3.5, 8))), math.exp(chance.uniform(math.log(6), math.log(90)))
-    colours, kind = _draw_colours(chance, 24), int(chance.integers(4))
+    colours, kind = draw_colours(chance, 24), int(chance.integers(4))
     for at in chance.uniform(0, 1, (count, 2)) * size:
         a, b = largest * chance.uniform(0.15, 1, 2)
-        colour = _to_rgb(colours[int(chance.integers(24))] * chance.uniform(0.6, 1))
+        colour = to_rgb(colours[int(chance.integers(24))] * chance.uniform(0.6, 1))
         box = (at[0] - a, at[1] - b, at[0] + a, at[1] + b)
         if kind == 0:
             draw.ellipse(box, fill=colour)
@@ -194,12 +195,12 @@ def _paint_scatter(draw: ImageDraw.ImageDraw, chance: Chance, size: Size) -> Non
 
 def _paint_houses(draw: ImageDraw.ImageDraw, chance: Chance, size: Size) -> None:
     """Blocks with rows of windows."""
-    colours = _draw_colours(chance, 16)
+    colours = draw_colours(chance, 16)
     for _ in range(int(chance.integers(8, 70))):
         left, top = (chance.uniform(0, 1, 2) * size).tolist()
         wide, step = chance.uniform(0.03, 0.2) * size[0], chance.uniform(9, 40)
-        draw.rectangle((left, top, left + wide, size[1]), fill=_to_rgb(colours[int(chance.integers(16))]))
-        window = _to_rgb(colours[int(chance.integers(16))])
+        draw.rectangle((left, top, left + wide, size[1]), fill=to_rgb(colours[int(chance.integers(16))]))
+        window = to_rgb(colours[int(chance.integers(16))])
         for y in np.arange(top + step / 2, size[1], step):
             for x in np.arange(left + step / 3, left + wide - step / 2, step * 0.8):
                 if chance.random() < 0.6:
@@ -209,7 +210,7 @@ def _paint_houses(draw: ImageDraw.ImageDraw, chance: Chance, size: Size) -> None
 def _paint_writing(draw: ImageDraw.ImageDraw, chance: Chance, size: Size) -> None:
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz      ABCDEFGHIJKLM0123456789.,"))
     high = float(math.exp(chance.uniform(math.log(9), math.log(90))))
-    font, ink = ImageFont.load_default(high), _to_rgb(_draw_colours(chance, 1)[0])
+    font, ink = ImageFont.load_default(high), to_rgb(draw_colours(chance, 1)[0])
     for top in np.arange(0, size[1], high * chance.uniform(1.1, 1.8)):
         line = "".join(chance.choice(letters, int(2 * size[0] / high) + 1))
         draw.text((chance.uniform(-high, 3 * high), float(top)), line, fill=ink, font=font)
@@ -217,7 +218,7 @@ def _paint_writing(draw: ImageDraw.ImageDraw, chance: Chance, size: Size) -> Non
 
 def _paint_halves(draw: ImageDraw.ImageDraw, chance: Chance, size: Size) -> None:
     """Rectangles cut into rectangles: posters, windows on a screen."""
-    colours, boxes = _draw_colours(chance, 12), [(0.0, 0.0, float(size[0]), float(size[1]))]
+    colours, boxes = draw_colours(chance, 12), [(0.0, 0.0, float(size[0]), float(size[1]))]
     for _ in range(int(chance.integers(4, 60))):
         left, top, right, bottom = boxes.pop(int(chance.integers(len(boxes))))
         part = chance.uniform(0.2, 0.8)
@@ -227,19 +228,19 @@ def _paint_halves(draw: ImageDraw.ImageDraw, chance: Chance, size: Size) -> None
         else:
             cut = top + part * (bottom - top)
             boxes += [(left, top, right, cut), (left, cut, right, bottom)]
-    outline = _to_rgb(_draw_colours(chance, 1)[0]) if chance.random() < 0.5 else None
+    outline = to_rgb(draw_colours(chance, 1)[0]) if chance.random() < 0.5 else None
     for box in boxes:
-        draw.rectangle(box, fill=_to_rgb(colours[int(chance.integers(12))]), outline=outline, width=3)
+        draw.rectangle(box, fill=to_rgb(colours[int(chance.integers(12))]), outline=outline, width=3)
 
 
 def _paint_hills(draw: ImageDraw.ImageDraw, chance: Chance, size: Size) -> None:
     """Layers with a rough edge, one before the other."""
-    for number, colour in enumerate(_draw_colours(chance, int(chance.integers(3, 8)))):
+    for number, colour in enumerate(draw_colours(chance, int(chance.integers(3, 8)))):
         steps = np.cumsum(chance.normal(0, 1, 120))
         edge = size[1] * (0.2 + 0.12 * number + 0.25 * _spread(steps))
         across = np.linspace(0, size[0], 120)
         line = list(zip(across.tolist(), edge.tolist(), strict=True))
-        draw.polygon([(0, size[1]), *line, (size[0], size[1])], fill=_to_rgb(colour))
+        draw.polygon([(0, size[1]), *line, (size[0], size[1])], fill=to_rgb(colour))
 
 
 def _draw_mask(chance: Chance, size: Size) -> Floats:
@@ -296,7 +297,7 @@ class Particles:
         self._phase = chance.uniform(0, math.tau, count)
         self._radius = high * chance.uniform(0.002, 0.02) * chance.uniform(0.4, 1.6, count)
         self._streak = chance.choice([0.0, 0.0, 0.03])
-        self._colours = [_to_rgb(colour) for colour in _draw_colours(chance, count)]
+        self._colours = [to_rgb(colour) for colour in draw_colours(chance, count)]
         if chance.random() < 0.5:
             self._colours = self._colours[:1] * count
 
@@ -342,7 +343,7 @@ class Turning:
         self._corners = [np.sort(chance.uniform(0, math.tau, int(chance.integers(3, 9)))) for _ in range(count)]
         self._speeds, self._growing = chance.uniform(-4, 4, count), chance.uniform(0, 0.5, count)
         self._orbit = min(size) * chance.uniform(0, 0.15, count)
-        self._colours = [_to_rgb(colour) for colour in _draw_colours(chance, count)]
+        self._colours = [to_rgb(colour) for colour in draw_colours(chance, count)]
 
     def show(self, picture: Image.Image, seconds: float) -> None:
         """Draw each as it stands."""

@@ -51,9 +51,9 @@ _COPIES: Final = 3
 _REPEATING: Final = 0.25
 """The weight of clean clips whose frames repeat by nature: most clips that repeat stutter."""
 _PLAIN: Final = 0.6
-_WRONG, _WRONG_PLAIN = (1.0, 0.065), (0.07, 0.05)
+_WRONG, _WRONG_PLAIN = (1.0, 0.07), (0.06, 0.065)
 """Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
-_ALIKE_SHARES: Final = (0.25, 0.37)
+_ALIKE_SHARES: Final = (0.25, 0.3)
 """The shares of pairs without a fault in what the odds are fitted to: (different scenes, one scene).
 
 Users compare many versions of one scene that are alike.
@@ -64,7 +64,7 @@ _MOST_LEAD: Final = (None, 2.0)
 A clip of a kind that is new to the heads is often rated wrongly by itself. Beside another version of it that matters
 less.
 """
-_ALIKE_NAMED: Final = (0.38, 0.14)
+_ALIKE_NAMED: Final = (0.33, 0.14)
 """Of held-back pairs without a fault, so many may have a winner."""
 _NAMED_RIGHT: Final = 0.9
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,12 @@ _KINDS: Final[dict[Part, int]] = {"train": 3, "held": 4, "test": 4}
 """How many kinds of fault are made of a scene: in training each in two strengths, so that their order is learned.
 
 Many scenes with few clips each teach more than few scenes with many.
+"""
+_LATER: Final = tuple(kind for kind, fault in FAULTS.items() if fault.later)
+_LATER_EVERY: Final = 5
+"""One of these is made of every fifth scene, so that they are about as many as the others.
+
+They are drawn by themselves: all other clips are those that were there before them.
 """
 _HARMLESS: Final[dict[Part, int]] = {"train": 2, "held": 2, "test": 2}
 _LEAST_CHANGE = 0.25
@@ -43,15 +50,24 @@ def plan(filmed: Filmed, chance: Chance) -> list[Plan]:
     plans = [Plan("", 0, "", generations, int(chance.integers(1 << 30))) for generations in (1, 2)]
     for version in chance.choice(HARMLESS, _HARMLESS[spec.part], replace=False):
         plans.append(Plan("", 0, str(version), int(chance.integers(1, 3)), int(chance.integers(1 << 30))))
-    fitting = [kind for kind, fault in FAULTS.items() if _fits(kind, filmed)]
+    fitting = [kind for kind, fault in FAULTS.items() if not fault.later and _fits(kind, filmed)]
     if spec.part != "test":
         fitting = [kind for kind in fitting if kind not in WITHHELD]
     weights = np.array([2.0 if FAULTS[kind].hard and spec.part != "test" else 1.0 for kind in fitting])
     for kind in chance.choice(fitting, _KINDS[spec.part], replace=False, p=weights / weights.sum()):
-        seed = int(chance.integers(1 << 30))
-        strengths = STRENGTHS if spec.part == "test" else (chance.uniform(0.05, 0.5), chance.uniform(0.5, 1))
-        plans += [Plan(str(kind), float(s), "", int(chance.integers(1, 3)), seed) for s in strengths]
+        plans += _plan_fault(str(kind), spec.part, chance)
+    later = [kind for kind in _LATER if _fits(kind, filmed)] if spec.seed % _LATER_EVERY == 0 else []
+    if later:
+        chance = np.random.default_rng((spec.seed, 13, zlib.crc32(spec.part.encode())))
+        plans += _plan_fault(str(chance.choice(later)), spec.part, chance)
     return plans
+
+
+def _plan_fault(kind: str, part: Part, chance: Chance) -> list[Plan]:
+    """Draw the clips with a fault, in some strengths."""
+    seed = int(chance.integers(1 << 30))
+    strengths = STRENGTHS if part == "test" else (chance.uniform(0.05, 0.5), chance.uniform(0.5, 1))
+    return [Plan(kind, float(s), "", int(chance.integers(1, 3)), seed) for s in strengths]
 
 
 def _fits(kind: str, filmed: Filmed) -> bool:
@@ -135,4 +151,4 @@ def _vary(frames: Frames, version: str, chance: Chance) -> Frames:
 
 def count_scenes(part: Part, scale: float = 1.0) -> int:
     """Return how many scenes are filmed for a part."""
-    return round(scale * {"train": 840, "held": 88, "test": 44}[part])
+    return round(scale * {"train": 1560, "held": 160, "test": 66}[part])

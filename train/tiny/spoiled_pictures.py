@@ -172,6 +172,34 @@ def desaturation(frames: Frames, strength: float, chance: Chance) -> Frames:
     return [np.asarray(ImageEnhance.Color(Image.fromarray(f)).enhance(gain)) for f in frames]
 
 
+def oversaturation(frames: Frames, strength: float, chance: Chance) -> Frames:
+    """Drive the colours up until they clip."""
+    gain = between(1.45, 5, strength)
+    return [np.asarray(ImageEnhance.Color(Image.fromarray(f)).enhance(gain)) for f in frames]
+
+
+def fringes(frames: Frames, strength: float, chance: Chance) -> Frames:
+    """Move the colours against each other: red and blue apart, or both against the light."""
+    apart, angle = chance.random() < 0.6, chance.normal(0, 0.5)
+    shift = unit_of(frames) * between(1, 16, strength) * np.array([math.sin(angle), math.cos(angle)])
+    down, right = (int(step) for step in np.round(shift))
+    down, right = (down, right) if down or right else (0, 1)
+    moved: Frames = []
+    for frame in frames:
+        parts = frame if apart else np.asarray(Image.fromarray(frame).convert("YCbCr"))
+        parts = parts.copy()
+        for channel, way in ((0, 1), (2, -1)) if apart else ((1, 1), (2, 1)):
+            parts[..., channel] = _shift(parts[..., channel], way * down, way * right)
+        moved.append(parts if apart else np.asarray(Image.fromarray(parts, "YCbCr").convert("RGB")))
+    return moved
+
+
+def _shift(plane: NDArray[np.uint8], down: int, right: int) -> NDArray[np.uint8]:
+    """Move a plane by whole pixels; its edges are repeated."""
+    rows, columns = (np.arange(length) for length in plane.shape)
+    return plane[(rows - down).clip(0, rows[-1])][:, (columns - right).clip(0, columns[-1])]
+
+
 def overexposure(frames: Frames, strength: float, chance: Chance) -> Frames:
     """Brighten until the light parts are lost."""
     gain = between(1.15, 3, strength)

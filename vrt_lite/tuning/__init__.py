@@ -51,16 +51,15 @@ def plan_engine(
 
 def refuse_impossible(settings: Settings) -> None:
     """UsageError for more threads than there are processors, and for layers on a GPU without a GPU."""
-    machine = describe_machine()
-    if settings.threads and settings.threads > machine.cpus:
+    if settings.threads and settings.threads > (cpus := describe_machine().cpus):
         raise UsageError(
-            f"--threads {settings.threads} cannot be met: at most {machine.cpus} are allowed here, one for each "
-            "processor that this process may use. Lower it, or leave it out."
+            f"--threads {settings.threads} cannot be met: at most {cpus} are allowed here, one for each processor that "
+            "this process may use. Lower it, or leave it out."
         )
     if settings.gpu_layers and not has_gpu():
         raise UsageError(
             f"--gpu-layers {settings.gpu_layers} cannot be met: the engine installed here has no GPU to use, only the "
-            f"processor ({machine.processor}). Leave it out, or see how to use a GPU: vrt-lite doctor"
+            f"processor ({describe_machine().processor}). Leave it out, or see how to use a GPU: vrt-lite doctor"
         )
 
 

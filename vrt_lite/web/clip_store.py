@@ -21,7 +21,7 @@ from typing import Any, Final
 from vrt_lite.clip_files import ClipFiles, find_files, group_pictures, is_clip_there
 from vrt_lite.decoder import Decoder
 from vrt_lite.disk import write_file
-from vrt_lite.errors import VideoError
+from vrt_lite.errors import MissingClipError, VideoError
 from vrt_lite.ranking.entries import list_videos, natural_key, read_entries
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.upload_folder import UploadFolder
@@ -47,14 +47,19 @@ class ClipStore:
         self._secret = secrets.token_bytes(16)
 
     def find(self, clip: str) -> Path:
-        """Find the path of a clip. RefusedRequestError for a path outside the allowed folders, and a missing upload.
+        """Find the path of a clip: a file, or the folder or the pattern of numbered pictures.
 
-        Numbered pictures are named by their folder or their pattern. VideoError for those that are no clip.
+        RefusedRequestError for a path outside the allowed folders, for a missing upload, and for what is no clip.
         """
         if clip.startswith("upload:"):
             return self.uploads.find(clip)
         path = self._resolve(clip)
-        if not self._is_all_inside(find_files(path)):
+        try:
+            found = find_files(path)
+        except VideoError as error:
+            status = 404 if isinstance(error, MissingClipError) else 400
+            raise RefusedRequestError(status, error.kind, f"{clip[:200]!r} {error.reason}.") from error
+        if not self._is_all_inside(found):
             raise self._refuse(clip)
         return path
 

@@ -38,7 +38,8 @@ class ScoreHeads:
         """Where the token of each head that is asked for stands, in order. ModelError unless that is one place."""
         places: dict[str, int] = {}
         for name, token in tokens.items():
-            found = [at for at, item in enumerate(items) if item == self._model.control(token)]
+            sought = self._model.control(token)
+            found = [at for at, item in enumerate(items) if item == sought]
             if len(found) != 1:
                 raise ModelError(f"The prompt has {token} {len(found)} times, where the head {name} needs it once.")
             places[name] = found[0]
