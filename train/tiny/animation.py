@@ -461,4 +461,13 @@ class Blades:
             draw.polygon([(x - thick, y), (x + thick, y), (x + bent, y - tall)], fill=colour)
 
 
-_BACKDROPS: Final[tuple[Callable[[Chance, Size], Backdrop], ...]] = (Layers, Layers, Flow, Flow, Floor, Floor, Cloth, Page)
+_BACKDROPS: Final[tuple[Callable[[Chance, Size], Backdrop], ...]] = (
+    Layers,
+    Layers,
+    Flow,
+    Flow,
+    Floor,
+    Floor,
+    Cloth,
+    Page,
+)
