@@ -212,7 +212,7 @@ def make_gif(width: int, height: int, frames: int, *, left: int = 0, end: bytes 
         (make_gif(8, 8, 1, end=make_gif(8, 8, 1, left=8)[19:]), "its size is (9, 8), that of the first (8, 8)"),
         (make_gif(60000, 60000, 2), "exceeds limit"),
         (make_gif(1, 1, 20_001), "holds more than 20000 frames"),
-        (make_gif(4000, 2000, 600), "holds more than 500 frames of 4000x2000"),
+        (make_gif(7000, 4000, 200), "holds more than 142 frames of 7000x4000"),
         (b"GIF89a", "truncated"),
         (b"RIFF\x04\0\0\0WEBP", "cannot be decoded"),
         (b"RIFF\xff\xff\xff\x7fWEBPVP8X", "truncated"),

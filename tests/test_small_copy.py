@@ -47,15 +47,17 @@ def test_a_large_clip_becomes_small_and_stays_upright(tmp_path: Path) -> None:
         assert read_index(copied.frames([2], size=(270, 480))[2]) == 2
 
 
-def test_noise_gets_coarser_until_it_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vrt_lite.video.encoding.MOST_BYTES", 60_000)
+def test_noise_gets_coarser_then_smaller_until_it_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = np.random.default_rng(1)
     noise = (chance.integers(0, 256, (480, 480, 3), np.uint8) for _ in range(3))
     path = write_clip(tmp_path / "a.mp4", size=(480, 480), frames=3, pictures=noise)
-    copy, target = copy_of(path)
-    assert len(copy.data) <= 60_000 < path.stat().st_size
-    with open_clip(target) as copied:
-        assert copied.info.frames == 3
+    for most, side in ((60_000, LONGEST_SIDE), (2_000, LONGEST_SIDE // 2)):
+        monkeypatch.setattr("vrt_lite.video.encoding.MOST_BYTES", most)
+        copy, target = copy_of(path)
+        assert len(copy.data) <= most < path.stat().st_size
+        assert (copy.width, copy.height) == (side, side)
+        with open_clip(target) as copied:
+            assert copied.info.frames == 3
     monkeypatch.setattr("vrt_lite.video.encoding.MOST_BYTES", 600)
     with pytest.raises(VideoError, match=r"cannot be copied into 0\.0006 MB"):
         copy_of(path)

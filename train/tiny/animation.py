@@ -16,7 +16,7 @@ from train.tiny.spoiled_pictures import Chance
 _WORDS: Final = "morning garden window station paper market signal travel quiet letter number river update message"
 
 
-class Ground(Protocol):
+class Backdrop(Protocol):
     """What fills the whole frame."""
 
     def draw(self, seconds: float) -> Image.Image:
@@ -25,10 +25,10 @@ class Ground(Protocol):
 
 
 class Animation:
-    """A ground, and often things that move before it."""
+    """A backdrop, and often things that move before it."""
 
     def __init__(self, chance: Chance, size: Size) -> None:
-        self._ground = _GROUNDS[int(chance.integers(len(_GROUNDS)))](chance, size)
+        self._backdrop = _BACKDROPS[int(chance.integers(len(_BACKDROPS)))](chance, size)
         kinds = (Walkers, Balls, Bursts, Blades)
         count = int(chance.choice([0, 1, 1, 2]))
         self._things: list[Moving] = [kinds[int(chance.integers(4))](chance, size) for _ in range(count)]
@@ -37,7 +37,7 @@ class Animation:
 
     def draw(self, seconds: float) -> NDArray[np.uint8]:
         """Return the pixels at a time, (height, width, 3)."""
-        picture = self._ground.draw(seconds)
+        picture = self._backdrop.draw(seconds)
         for thing in self._things:
             thing.show(picture, seconds)
         return np.asarray(picture.filter(ImageFilter.GaussianBlur(self._soft)) if self._soft else picture)
@@ -375,7 +375,7 @@ class Balls:
 
     def __init__(self, chance: Chance, size: Size) -> None:
         count = int(chance.integers(1, 7))
-        self._ground = size[1] * chance.uniform(0.7, 0.98)
+        self._backdrop = size[1] * chance.uniform(0.7, 0.98)
         self._sprites = [self._draw_ball(chance, int(min(size) * chance.uniform(0.06, 0.3))) for _ in range(count)]
         self._at, self._speed = chance.uniform(0, size[0], count), size[0] * chance.uniform(-0.3, 0.3, count)
         self._high, self._rate = size[1] * chance.uniform(0.1, 0.6, count), chance.uniform(0.4, 1.5, count)
@@ -403,9 +403,9 @@ class Balls:
             part = (rate * seconds + phase) % 1
             side = ball.width
             x = (start + speed * seconds) % (picture.width + side) - side
-            y = self._ground - side - high * 4 * part * (1 - part)
+            y = self._backdrop - side - high * 4 * part * (1 - part)
             flat = mask.resize((side, max(side // 5, 1))).point(lambda value: value // 3)
-            picture.paste((0, 0, 0), (round(x), round(self._ground - side / 10)), flat)
+            picture.paste((0, 0, 0), (round(x), round(self._backdrop - side / 10)), flat)
             picture.paste(ball, (round(x), round(y)), mask)
 
 
@@ -461,4 +461,13 @@ class Blades:
             draw.polygon([(x - thick, y), (x + thick, y), (x + bent, y - tall)], fill=colour)
 
 
-_GROUNDS: Final[tuple[Callable[[Chance, Size], Ground], ...]] = (Layers, Layers, Flow, Flow, Floor, Floor, Cloth, Page)
+_BACKDROPS: Final[tuple[Callable[[Chance, Size], Backdrop], ...]] = (
+    Layers,
+    Layers,
+    Flow,
+    Flow,
+    Floor,
+    Floor,
+    Cloth,
+    Page,
+)

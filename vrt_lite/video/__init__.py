@@ -21,6 +21,7 @@ from typing import Literal, Self
 import numpy as np
 from av.error import FFmpegError
 from av.video.frame import VideoFrame
+from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
 from vrt_lite.clip_files import find_files
@@ -65,11 +66,11 @@ def open_clip(path: Path | str) -> Clip:
         reader = PictureReader(found) if found.fps or is_picture(found.files[0]) else Reader(found)
         stack.callback(reader.opened.close)
         warnings = reader.scan()
-        first = next(frame for _, frame in reader.decode([0]))
+        first = next(frame for _, frame in reader.read([0]))
         conversion = find_conversion(first, reader.pixel_aspect)
         steps, frames = reader.ticks - reader.ticks[0], len(reader.ticks)
         span_seconds = float(int(steps[-1]) * reader.time_base)
-        fps = (frames - 1) / span_seconds if span_seconds > 0 else 1.0
+        fps = (frames - 1) / span_seconds if span_seconds > 0 else reader.declared_fps
         duration_seconds = span_seconds + 1 / fps
         if duration_seconds < 1:
             warnings.append(f"the clip is under a second long ({duration_seconds:.2f} s, {frames} frames)")
@@ -123,6 +124,7 @@ class Clip:
         self._reader = reader
         self._conversion = conversion
         self._first = first
+        self._converter = VideoReformatter()
         self._shown: dict[tuple[int, tuple[int, int]], NDArray[np.uint8]] = {}
         self._kept_in_passing: tuple[frozenset[int], tuple[int, int]] = frozenset(), (0, 0)
 
@@ -159,9 +161,9 @@ class Clip:
         first = [(0, self._first)] if 0 in missing else []
         asked = time.perf_counter()
         with _video_errors(self.info.path):
-            for index, frame in chain(first, self._reader.decode(missing - {0})):
+            for index, frame in chain(first, self._reader.read(missing - {0})):
                 decoded = time.perf_counter()
-                self._shown[index, size] = self._conversion.convert(frame, size)
+                self._shown[index, size] = self._conversion.convert(frame, size, self._converter)
                 self.decode_seconds += decoded - asked
                 asked = time.perf_counter()
                 self.resize_seconds += asked - decoded
@@ -177,8 +179,9 @@ class Clip:
         A second reader decodes them, so that another thread may do it. What does not decode is left out.
         """
         stored_size, (kept, size) = (self._first.width, self._first.height), self._kept_in_passing
+        converter = VideoReformatter()
         with contextlib.suppress(VideoError), _video_errors(self.info.path), self._reader.again() as reader:
             for index, frame in chain.from_iterable(map(reader.decode, runs)):
                 if index in kept and not reader.notes:  # of a damaged clip `frames` tells
-                    self._shown[index, size] = self._conversion.convert(frame, size)
-                yield index, read_planes(frame, stored_size, self._conversion.transfer)
+                    self._shown[index, size] = self._conversion.convert(frame, size, converter)
+                yield index, read_planes(frame, stored_size, self._conversion.transfer, converter)

@@ -42,7 +42,8 @@ def write_lossless(frames: Sequence[NDArray[np.uint8]], *, frame_seconds: Fracti
     """
     timed = {number * frame_seconds.numerator: pixels for number, pixels in enumerate(frames)}
     tick = Fraction(1, frame_seconds.denominator)
-    return _encode(timed, LOSSLESS, "rgb24", {"qp": "0", "g": "1"}, rate=1 / frame_seconds, tick=tick)
+    height, width, _ = frames[0].shape
+    return _encode(timed, (width, height), LOSSLESS, "rgb24", {"qp": "0", "g": "1"}, rate=1 / frame_seconds, tick=tick)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +64,31 @@ def write_small_copy(clip: Clip) -> SmallCopy:
     step = -(-clip.info.frames // MOST_FRAMES)
     stored = clip.info.width, clip.info.height
     scale = min(1.0, LONGEST_SIDE / max(stored))
-    width, height = (max(round(length * scale / 2) * 2, 2) for length in stored)  # even, as 4:2:0 needs
-    frames = clip.frames(range(0, clip.info.frames, step), size=(width, height))
+    frames = clip.frames(range(0, clip.info.frames, step), size=_scale(stored, scale))
     timed = {round(clip.seconds(index) / _TICK): pixels for index, pixels in frames.items()}
     rate = Fraction(clip.info.fps / step).limit_denominator(1001)
     most_bits = str(int(8 * 0.9 * MOST_BYTES / (clip.info.duration_seconds + 1)))  # a second, with a full buffer
     options = {"crf": "24", "g": "24", "maxrate": most_bits, "bufsize": most_bits}
-    try:
-        data = _encode(timed, "libx264", "yuv420p", options, rate=rate, tick=_TICK)
-    except (FFmpegError, ValueError) as error:  # ValueError: it is built without this encoder
-        raise VideoError(clip.info.path, f"cannot be copied: {error}") from None
-    if len(data) > MOST_BYTES:
-        raise VideoError(clip.info.path, f"cannot be copied into {MOST_BYTES / 1e6:g} MB")
-    return SmallCopy(data, width, height, step)
+    for shrink in (1, 2, 4, 8):  # noise may need more than that, however coarse it is
+        size = _scale(stored, scale / shrink)
+        try:
+            data = _encode(timed, size, "libx264", "yuv420p", options, rate=rate, tick=_TICK)
+        except (FFmpegError, ValueError) as error:  # ValueError: it is built without this encoder
+            raise VideoError(clip.info.path, f"cannot be copied: {error}") from None
+        if len(data) <= MOST_BYTES:
+            return SmallCopy(data, *size, step)
+    raise VideoError(clip.info.path, f"cannot be copied into {MOST_BYTES / 1e6:g} MB")
+
+
+def _scale(size: tuple[int, int], scale: float) -> tuple[int, int]:
+    """Return a size with both sides scaled, and even, as 4:2:0 needs."""
+    width, height = (max(round(length * scale / 2) * 2, 2) for length in size)
+    return width, height
 
 
 def _encode(
     timed: Mapping[int, NDArray[np.uint8]],
+    size: tuple[int, int],
     encoder: str,
     layout: str,
     options: dict[str, str],
@@ -87,14 +96,14 @@ def _encode(
     rate: Fraction,
     tick: Fraction,
 ) -> bytes:
-    """Encode RGB frames of one even size by their times in ticks. The same frames give the same bytes. FFmpegError."""
+    """Encode RGB frames, by their times in ticks, at an even size. The same frames give the same bytes. FFmpegError."""
     file = io.BytesIO()
     with av.open(file, "w", format="mp4", options={"fflags": "+bitexact"}) as opened:
         container = cast(Any, opened)
         # No B-frames: nothing is reordered, so that the file needs no edit list.
         options = {**options, "preset": "veryfast", "bf": "0", "threads": "1"}
         stream = container.add_stream(encoder, rate=rate, options=options)
-        stream.height, stream.width, _ = next(iter(timed.values())).shape
+        stream.width, stream.height = size
         stream.pix_fmt = layout
         stream.time_base = stream.codec_context.time_base = tick
         for at, pixels in timed.items():

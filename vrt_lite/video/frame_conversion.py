@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 from av.video.frame import VideoFrame
-from av.video.reformatter import ColorPrimaries, ColorRange, ColorTrc, Interpolation
+from av.video.reformatter import ColorPrimaries, ColorRange, ColorTrc, Interpolation, VideoReformatter
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -41,8 +41,10 @@ class Conversion:
             image = image.transpose(turn)
         return image
 
-    def convert(self, frame: VideoFrame, size: tuple[int, int]) -> NDArray[np.uint8]:
+    def convert(self, frame: VideoFrame, size: tuple[int, int], converter: VideoReformatter) -> NDArray[np.uint8]:
         """Return a frame as read-only RGB (height, width, 3) of `size`. Raises FFmpegError.
+
+        A converter is for one thread. It is kept, because making its tables for each frame takes a fifth longer.
 
         Matrix and range are as tagged. Without tags they are BT.601 and limited range, whatever the picture's size.
         OpenCV and imageio write RGB frames in this way, without tags, and the reference reader decodes them so.
@@ -51,7 +53,7 @@ class Conversion:
         same pixels. Tone mapping comes last, at the small size.
         """
         layout = "rgb48le" if self.wide_gamut else "rgb24"
-        stored = frame.reformat(format=layout, interpolation=EXACT).to_ndarray()
+        stored = converter.reformat(frame, format=layout, interpolation=EXACT).to_ndarray()
         if self.wide_gamut:
             channels = (stored[..., channel].astype(np.float32) for channel in range(3))
             resized = [resize(self.turn(Image.fromarray(channel)), size) for channel in channels]
@@ -105,7 +107,7 @@ class Planes:
     full_range: bool
 
 
-def read_planes(frame: VideoFrame, size: tuple[int, int], transfer: Transfer) -> Planes:
+def read_planes(frame: VideoFrame, size: tuple[int, int], transfer: Transfer, converter: VideoReformatter) -> Planes:
     """Return the planes of a frame, scaled to the stored (width, height) of the clip's first. Raises FFmpegError.
 
     HDR goes through the tone curve as grey of its level does.
@@ -114,7 +116,7 @@ def read_planes(frame: VideoFrame, size: tuple[int, int], transfer: Transfer) ->
     layout = "yuv420p" if transfer == "sdr" else "yuv420p10le"
     if transfer != "sdr" or frame.format.name not in _PLAIN or (frame.width, frame.height) != size:
         full_range = False
-        frame = frame.reformat(*size, format=layout, dst_color_range=ColorRange.MPEG)
+        frame = converter.reformat(frame, *size, format=layout, dst_color_range=ColorRange.MPEG)
     planes: list[NDArray[Any]] = []
     for stored in frame.planes:
         values = np.frombuffer(cast(Any, stored), "u1" if transfer == "sdr" else "<u2")

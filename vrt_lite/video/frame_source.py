@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vrt_lite.clip_files import ClipFiles
 
-MAX_PIXELS: Final = 4096 * 2304
+MAX_PIXELS: Final = 7680 * 4320
 AGAIN: Final = "copy, download or export it again"
 _SEGMENT: Final = b"\x18\x53\x80\x67\x01"
 """How the one segment of a Matroska file begins; its length in seven bytes follows, all ones if it is not known."""
@@ -28,13 +28,16 @@ class FrameSource:
     """A clip of which frames are read.
 
     ticks: when each frame is shown, in units of `time_base`. starts: the frames at which decoding can start, the first
-    among them. open_ended: the file does not say how long it is. notes: warnings from decoding so far.
+    among them. declared_fps: the frame rate of a clip of one frame. open_ended: the file does not say how long it is.
+    threads: how many decode. notes: warnings from decoding so far.
     """
 
     ticks: NDArray[np.int64]
     starts: NDArray[np.int64]
     time_base: Fraction
     pixel_aspect = Fraction(1)
+    declared_fps = 1.0
+    threads = 2
     open_ended = False
 
     def __init__(self, clip: ClipFiles) -> None:
@@ -44,9 +47,9 @@ class FrameSource:
 
     @contextlib.contextmanager
     def again(self) -> Generator[Self]:
-        """Yield the same source, to decode beside other work."""
+        """Yield the same source, to decode beside other work: in one thread, with the memory of one."""
         other = copy.copy(self)
-        other.notes = {}
+        other.notes, other.threads = {}, 1
         with contextlib.ExitStack() as other.opened:
             other.open()
             yield other
@@ -71,8 +74,8 @@ def count_missing_bytes(file: Path) -> int | None:
     if head.startswith(b"RIFF"):  # AVI, WebP
         length = int.from_bytes(head[4:8], "little")
         return 8 + length - size_bytes if length else None
-    if head.startswith(b"\x47"):  # MPEG-TS
-        return -size_bytes % 188 or None
+    if head.startswith(b"\x47"):  # MPEG-TS: plain, with a time code, or with parity
+        return min(-size_bytes % packet for packet in (188, 192, 204)) or None
     before, segment, after = head.partition(_SEGMENT)
     length = int.from_bytes(after[:7])
     return len(before + segment) + 7 + length - size_bytes if segment and length < 1 << 55 else None

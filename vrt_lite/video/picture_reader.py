@@ -80,6 +80,8 @@ class PictureReader(FrameSource):
                     frame.duration = picture.info.get("duration", 0)
                     yield index, frame
 
+    read = decode
+
     @contextlib.contextmanager
     def _open(self, file: Path) -> Generator[Image.Image]:
         """Open a picture; what Pillow raises for damaged data, which is of many kinds, becomes an UnusableError."""
