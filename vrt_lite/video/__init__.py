@@ -179,9 +179,11 @@ class Clip:
         A second reader decodes them, so that another thread may do it. What does not decode is left out.
         """
         stored_size, (kept, size) = (self._first.width, self._first.height), self._kept_in_passing
-        converter = VideoReformatter()
+        converter, passed = VideoReformatter(), dict[tuple[int, tuple[int, int]], NDArray[np.uint8]]()
         with contextlib.suppress(VideoError), _video_errors(self.info.path), self._reader.again() as reader:
             for index, frame in chain.from_iterable(map(reader.decode, runs)):
-                if index in kept and not reader.notes:  # of a damaged clip `frames` tells
-                    self._shown[index, size] = self._conversion.convert(frame, size, converter)
+                if index in kept:
+                    passed[index, size] = self._conversion.convert(frame, size, converter)
                 yield index, read_planes(frame, stored_size, self._conversion.transfer, converter)
+            if not reader.notes:  # of a damaged clip `frames` chooses and tells
+                self._shown |= passed
