@@ -16,7 +16,7 @@ from train.tiny.spoiled_pictures import Chance
 _WORDS: Final = "morning garden window station paper market signal travel quiet letter number river update message"
 
 
-class Ground(Protocol):
+class Backdrop(Protocol):
     """What fills the whole frame."""
 
     def draw(self, seconds: float) -> Image.Image:
@@ -461,4 +461,13 @@ class Blades:
             draw.polygon([(x - thick, y), (x + thick, y), (x + bent, y - tall)], fill=colour)
 
 
-_GROUNDS: Final[tuple[Callable[[Chance, Size], Ground], ...]] = (Layers, Layers, Flow, Flow, Floor, Floor, Cloth, Page)
+_GROUNDS: Final[tuple[Callable[[Chance, Size], Backdrop], ...]] = (
+    Layers,
+    Layers,
+    Flow,
+    Flow,
+    Floor,
+    Floor,
+    Cloth,
+    Page,
+)

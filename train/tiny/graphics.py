@@ -68,6 +68,7 @@ def _colour(values: Floats, chance: Chance) -> Picture:
 
 
 def spread(values: Floats) -> Floats:
+    """Stretch values to the range from 0 to 1."""
     return (values - values.min()) / max(float(np.ptp(values)), 1e-9)
 
 
@@ -157,6 +158,7 @@ def _draw_cells(chance: Chance, size: Size) -> Picture:
 
 
 def to_rgb(colour: Floats) -> tuple[int, ...]:
+    """Return a colour in levels."""
     return tuple(int(255 * part) for part in colour)
 
 
