@@ -18,7 +18,7 @@ from train.tiny import heads as heads_module
 from train.tiny.drawn_pairs import Vectors, draw_pairs, labels
 from train.tiny.encoders import BAD, GOOD, decode, encode
 from train.tiny.fault_kinds import FAULTS, WITHHELD
-from train.tiny.filming import Filmed, Spec, _part_of
+from train.tiny.filming import Filmed, Spec, _load_worlds, _part_of
 from train.tiny.fit_networks import fit_clips, fit_pairs
 from train.tiny.footage.survey import SurveyedClip
 from train.tiny.graphics import draw_picture
@@ -26,6 +26,7 @@ from train.tiny.heads import fit
 from train.tiny.making import Specimen
 from train.tiny.specimens import HARMLESS, Plan, make, plan
 from train.tiny.spoiled_pictures import Frames
+from train.tiny.world import scene
 from vrt_lite.measures.clip_measures import ClipMeasures
 from vrt_lite.measures.definitions import DEFINITIONS
 from vrt_lite.measures.networks import read_networks
@@ -84,7 +85,7 @@ def test_every_kind_has_a_way_and_a_name() -> None:
 
 
 def test_a_scene_is_in_one_part_only() -> None:
-    clip = SurveyedClip("train/package/a/b.mp4", "0", 640, 360, 24.0, 60, (), ())
+    clip = SurveyedClip("train/package/a/b.mp4", "0", 640, 360, 24.0, 60)
     assert _part_of(clip) == _part_of(replace(clip, path="train/package/c.mp4"))
     assert _part_of(replace(clip, path="test/other/b.mp4")) == "test"
     parts = {_part_of(replace(clip, path=f"train/p{n}/a.jpg")) for n in range(80)}
@@ -107,6 +108,14 @@ def test_drawn_pictures_are_all_kinds_and_the_same_twice() -> None:
     spec = Spec(3, "train", "picture/train/3", "picture", None, (96, 64), 24.0, 12, False, 1.0, 0.0, 1)
     filmed = [np.stack(Filmed(spec, Path("unused")).frames([0, 5, 9])) for _ in range(2)]
     assert np.array_equal(*filmed)
+
+
+def test_the_worlds_of_the_specimens_are_stored() -> None:
+    stored = _load_worlds()
+    assert len(stored) == 93
+    number = next(int(name.split("/")[2]) for name in stored if name.startswith("world/train/"))
+    spec = replace(world().spec, seed=number, scene=f"world/train/{number}")
+    assert Filmed(spec, Path("unused"))._world == stored[spec.scene] != scene(number).clips[0]
 
 
 def test_planned_clips_are_made_twice_alike_and_withheld_kinds_are_not_planned() -> None:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 import zlib
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from train.tiny.animation import Animation
-from train.tiny.footage import photographs
 from train.tiny.footage.survey import SurveyedClip, load_survey
 from train.tiny.graphics import Moving, draw_moving, draw_picture
 from train.tiny.spoiled_pictures import Chance, Frames
-
-if TYPE_CHECKING:
-    from train.tiny.world.values import ClipSpec
+from train.tiny.world import TEST, TRAIN, scene
+from train.tiny.world.values import TICKS, ClipSpec
 
 Part = Literal["train", "held", "test"]
 """Scenes to train on, scenes to fit weights and bounds on, and scenes for the figures. None is in two parts."""
@@ -30,6 +29,7 @@ _SHARES: Final = (0.34, 0.64, 0.92)
 FILMED: Final[dict[Part, int]] = {"train": 840, "held": 88, "test": 44}
 _ANIMATED = 0.67
 """Of the scenes after so many, this share is animations: what was made before them stays as it was."""
+_WORLDS: Final = Path(__file__).parent / "start" / "worlds.json"
 _LINES: Final = (288, 360, 360, 360, 400, 480, 480, 540, 720, 1080)
 _ASPECTS: Final = (16 / 9, 16 / 9, 16 / 9, 4 / 3, 1.0, 21 / 9)
 _RATES: Final = (8, 12, 16, 16, 24, 24, 25, 30, 30, 50, 60)
@@ -67,13 +67,13 @@ def list_sources(footage: Path, part: Part) -> tuple[list[SurveyedClip], list[Su
     """Return the photographs and the clips of a part. The footage's own test split is only ever tested on."""
     found = [clip for split in ("train", "test") for clip in load_survey(footage, split)]
     mine = [clip for clip in found if _part_of(clip) == part]
-    pictures = [clip for clip in mine if Path(clip.path).suffix.lower() in photographs.SUFFIXES]
-    return pictures, [clip for clip in mine if clip not in pictures and clip.frames >= 24]
+    clips = [clip for clip in mine if not clip.photograph and clip.frames >= 24]
+    return [clip for clip in mine if clip.photograph], clips
 
 
 def scene_of(clip: SurveyedClip) -> str:
     """Return a photograph's path, or a clip's package: the clips of one package may show one scene."""
-    return clip.path if Path(clip.path).suffix.lower() in photographs.SUFFIXES else clip.group
+    return clip.path if clip.photograph else clip.group
 
 
 def _part_of(clip: SurveyedClip) -> Part:
@@ -182,10 +182,9 @@ class Filmed:
         if spec.kind == "animation":
             return [self._animation.draw(number / spec.fps) for number in numbers]
         from train.tiny.world.render import frames  # noqa: PLC0415  torch
-        from train.tiny.world.values import TICKS  # noqa: PLC0415
 
         step = (TICKS - 1) / max(self.count - 1, 1)
-        return list(frames(self._world, [number * step for number in numbers], spec.size))
+        return frames(self._world, [number * step for number in numbers], spec.size)
 
     def _read(self, numbers: list[int]) -> Frames:
         from vrt_lite.video import open_clip  # noqa: PLC0415
@@ -295,7 +294,11 @@ def _open(path: Path) -> Image.Image:
 
 
 def _draw_world(spec: Spec) -> ClipSpec:
-    from train.tiny.world import TEST, TRAIN, scene  # noqa: PLC0415  torch
-
+    """Draw a clip of the world; the clips of the specimens are stored, and were drawn by an older recipe."""
     first = {"train": TRAIN, "held": TRAIN + 500_000, "test": TEST}[spec.part]
-    return replace(scene(first + spec.seed).clips[0], defects=())
+    return _load_worlds().get(spec.scene) or scene(first + spec.seed).clips[0]
+
+
+@cache
+def _load_worlds() -> dict[str, ClipSpec]:
+    return msgspec.json.decode(_WORLDS.read_bytes(), type=dict[str, ClipSpec])

@@ -1,4 +1,4 @@
-"""What the text model of the small judge learns from: drawn pairs, a report of each, and what a judge writes then.
+"""What the text model of the small judge learns from: shown pairs, a report of each, and what a judge writes then.
 
 The report comes from numbers and not from pictures: it is drawn here, mostly right, sometimes unsure or wrong. The
 judge repeats it, whatever the pictures show; alignment it judges by looking.
@@ -7,10 +7,8 @@ judge repeats it, whatever the pictures show; alignment it judges by looking.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -18,15 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.tiny.fault_kinds import FAULTS
-from train.tiny.footage.footage_frames import FootageOpener
-from train.tiny.footage.footage_pairs import draw as draw_footage
-from train.tiny.footage.footage_pairs import load_clips
 from train.tiny.footage.packages import Split
-from train.tiny.world import TEST, TRAIN, exchanged, scene
-from train.tiny.world.describing import STUFF, describe_caption, describe_looks, list_mismatches
-from train.tiny.world.drawn_frames import SceneOpener
-from train.tiny.world.labels import count_mismatches, points_of
-from train.tiny.world.values import ClipSpec, Scene
+from train.tiny.seen_pairs import FIRST, SeenFrames, SeenPair, draw_pair
+from train.tiny.spoiled_pictures import Chance
+from train.tiny.world.describing import count_mismatches, describe_caption, list_mismatches
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.judge import Pair
 from vrt_lite.measures.preference import STRENGTHS
@@ -35,16 +28,12 @@ from vrt_lite.protocol.messages import KEYS, Choice, FrameRef, Odds
 from vrt_lite.protocol.report import DEGREES_FROM, MEASURED_KEYS, Measured, MeasuredFault, choose_places, find_part
 from vrt_lite.protocol.verdict import join_with_alignment, likeliest, prefer
 
-FOOTAGE_EVERY: Final = 4
-_FIRST: Final[dict[Split, int]] = {"train": TRAIN + 60_000_000, "test": TEST + 800_000_000}
 _UNMEASURED, _RIGHT, _AGREES = 0.03, 0.75, 0.85
 _NAMED: Final = (0.7, 0.15)
 _MOMENTS = 0.75
 PARTS: Final = (*(((part + 1 / 4) / 3, (part + 3 / 4) / 3) for part in range(3)), ())
 """The moments for which a judge asks by what it is told: two in a third of the clip, or some spread over it."""
 _NAMES: Final = tuple(sorted({kind.name for kind in FAULTS.values()}))
-Draw = np.random.Generator
-_load_clips = cache(load_clips)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +62,21 @@ class Exchanged:
 
 @dataclass(frozen=True, slots=True)
 class TextPair:
-    """A pair in both orders. `profile` has its workspace; `open` opens the frames of the first order."""
+    """A pair in both orders. `shown` is the first of them; `profile` has its workspace."""
 
     profile: Profile
-    open: Callable[[Profile], AbstractContextManager[FrameStore]]
+    shown: SeenPair
     orders: tuple[TextCase, TextCase]
 
-    @contextmanager
-    def frames(self) -> Generator[tuple[FrameStore, FrameStore]]:
-        """Open the frames of both orders."""
-        with self.open(self.profile) as frames:
-            yield frames, Exchanged(frames)
+    def open_frames(self) -> tuple[FrameStore, FrameStore]:
+        """Return the frames of both orders; they are made on request."""
+        frames = SeenFrames(self.shown, self.profile)
+        return frames, Exchanged(frames)
 
 
 @dataclass(frozen=True, slots=True)
 class TextCases:
-    """Pairs by number, of a part's seeds: every fourth of footage, if its folder is given, the others drawn."""
+    """Pairs by number, of a part's seeds. Without a folder of footage none is filmed."""
 
     profile: Profile
     footage: Path | None
@@ -96,30 +84,20 @@ class TextCases:
 
     def draw(self, number: int) -> TextPair:
         """Draw a pair."""
-        seed = _FIRST[self.part] + number
-        chance = np.random.default_rng((seed, 45))
-        opener: Callable[[Profile], AbstractContextManager[FrameStore]]
-        if self.footage and number % FOOTAGE_EVERY == 0:
-            drawn, spans = draw_footage(_load_clips(self.footage, self.part), seed, varied=self.part == "train")
-            seconds = [span.spec.frames / span.clip.fps for span in spans]
-            opener = FootageOpener(self.footage, spans)
-        else:
-            drawn = scene(seed)
-            seconds = [clip.seconds for clip in drawn.clips]
-            opener = SceneOpener(drawn)
-        a, b = drawn.clips
-        sizes = (a.width, a.height), (b.width, b.height)
-        pair = Pair(drawn.caption, (seconds[0], seconds[1]), sizes, _draw_measured(chance, drawn))
-        orders = _write_case(pair, self.profile, drawn), _write_case(pair.swapped(), self.profile, exchanged(drawn))
-        return TextPair(self.profile, opener, orders)
+        shown = draw_pair(number, self.part, self.footage)
+        chance = np.random.default_rng((FIRST[self.part] + number, 45))
+        a, b = shown.clips
+        pair = Pair(shown.caption, (a.seconds, b.seconds), (a.size, b.size), _draw_measured(chance, shown))
+        orders = _write_case(pair, self.profile, shown), _write_case(pair.swapped(), self.profile, shown.swapped())
+        return TextPair(self.profile, shown, orders)
 
 
-def _draw_measured(chance: Draw, drawn: Scene) -> Measured | None:
+def _draw_measured(chance: Chance, shown: SeenPair) -> Measured | None:
     """Draw what measuring might say of a pair: its odds, in most pairs the fault of the worse video, and moments."""
     if chance.random() < _UNMEASURED:
         return None
-    a, b = points_of(drawn)
-    truth = {"VQ": _fewer(a.vq, b.vq), "MQ": _fewer(a.mq, b.mq)}
+    a, b = (clip.painting.keys if clip.painting else () for clip in shown.clips)
+    truth = {key: 0 if (key in a) == (key in b) else 1 if key in b else 2 for key in ("VQ", "MQ")}
     odds = {key: _draw_odds(chance, truth[key]) for key in truth}
     signs = {likeliest(odds[key]) for key in odds} - {0}
     overall = signs.pop() if len(signs) == 1 else int(chance.integers(3))
@@ -134,11 +112,7 @@ def _draw_measured(chance: Draw, drawn: Scene) -> Measured | None:
     return Measured({key: odds[key] for key in MEASURED_KEYS}, tuple(faults), (one, two))
 
 
-def _fewer(a: int, b: int) -> int:
-    return 0 if a == b else 1 if a < b else 2
-
-
-def _draw_odds(chance: Draw, truth: int, *, sure: bool = False) -> Odds:
+def _draw_odds(chance: Chance, truth: int, *, sure: bool = False) -> Odds:
     """Draw the probabilities of tie, video 1 and video 2: of any degree, and mostly for what is true."""
     said = truth if sure or chance.random() < _RIGHT else int(chance.integers(3))
     bounds = (0.4, *DEGREES_FROM, 1.0)
@@ -151,11 +125,11 @@ def _draw_odds(chance: Draw, truth: int, *, sure: bool = False) -> Odds:
     return odds[0], odds[1], odds[2]
 
 
-def _write_case(pair: Pair, profile: Profile, drawn: Scene) -> TextCase:
-    wrong = [count_mismatches(drawn.caption_looks, clip.looks) for clip in drawn.clips]
+def _write_case(pair: Pair, profile: Profile, shown: SeenPair) -> TextCase:
+    wrong = [count_mismatches(shown.caption_looks, clip.looks) for clip in shown.clips]
     alignment: Choice = 0 if wrong[0] == wrong[1] else 1 if wrong[0] < wrong[1] else 2
     odds = _judge(pair.measured, alignment)
-    return TextCase(pair, alignment, _write_replies(pair, profile, drawn, wrong, odds), odds)
+    return TextCase(pair, alignment, _write_replies(pair, profile, shown, wrong, odds), odds)
 
 
 def _judge(measured: Measured | None, alignment: Choice) -> dict[str, Odds]:
@@ -167,7 +141,7 @@ def _judge(measured: Measured | None, alignment: Choice) -> dict[str, Odds]:
 
 
 def _write_replies(
-    pair: Pair, profile: Profile, drawn: Scene, wrong: Sequence[int], odds: Mapping[str, Odds]
+    pair: Pair, profile: Profile, shown: SeenPair, wrong: Sequence[int], odds: Mapping[str, Odds]
 ) -> tuple[str, ...]:
     """Write what a judge writes that read the report: it repeats it, describes what it sees, and joins both."""
     measured = pair.measured
@@ -175,10 +149,10 @@ def _write_replies(
     read = measured.odds if measured else {}
     lines = ["Measured: " + (", ".join(f"{key}={likeliest(read[key])}" for key in read) or "nothing") + "."]
     lines += [f"Video {fault.video}: {_name(fault)}." for fault in measured.faults] if measured else []
-    lines += [f"Video {number}: {_describe(clip)}." for number, clip in enumerate(drawn.clips, start=1)]
-    thought = [describe_caption(drawn.caption_looks)]
-    if drawn.caption_looks:
-        listed = (list_mismatches(drawn.caption_looks, clip.looks, held=True) for clip in drawn.clips)
+    lines += [f"Video {number}: {clip.description}." for number, clip in enumerate(shown.clips, start=1)]
+    thought = [describe_caption(shown.caption_looks)]
+    if shown.caption_looks:
+        listed = (list_mismatches(shown.caption_looks, clip.looks, held=True) for clip in shown.clips)
         thought += [f"Video {n}: {', '.join(each)}. TA {wrong[n - 1]}." for n, each in enumerate(listed, start=1)]
     apart = f" by {abs(wrong[0] - wrong[1])}" if says["TA"] else ""
     total = f"Sum: TA={says['TA']}{apart}, VQ={says['VQ']}, MQ={says['MQ']}, OA={says['OA']}."
@@ -192,8 +166,8 @@ def _write_replies(
     call = f"<tool_call>\n{json.dumps(payload)}\n</tool_call>"
     recommended = f"<recommend answer>{answer}, CF={_confidence(read['OA'])}</recommend answer>"
     again = [
-        f"Video {n}: frames {', '.join(map(str, numbers[n - 1]))}: {_name_subject(clip)}."
-        for n, clip in enumerate(drawn.clips, start=1)
+        f"Video {n}: frames {', '.join(map(str, numbers[n - 1]))}: {clip.name}."
+        for n, clip in enumerate(shown.clips, start=1)
     ]
     last = f"<snapshot>\n{_join(again)}\n</snapshot>\n<think>\n{total}\n</think>\n<final answer>{answer}</final answer>"
     return (f"{first}{recommended}\n{call}", last)
@@ -211,15 +185,3 @@ def _confidence(odds: Odds) -> int:
     """Return CF, 1 to 5: the degree of the better video, 3 for a tie."""
     best = likeliest(odds)
     return 1 + sum(odds[best] >= bound for bound in DEGREES_FROM) if best else 3
-
-
-def _describe(clip: ClipSpec) -> str:
-    """Describe what the first frames show of a clip."""
-    where = "over " + ", cut to ".join(STUFF[s.ground.stuff] for s in clip.shots) if clip.shots else "in real footage"
-    frozen = clip.still or any(defect.kind == "freeze" and not defect.hidden for defect in clip.defects)
-    who = describe_looks(clip.looks) if clip.looks and not frozen else _name_subject(clip)
-    return f"{who} {where}{'; nothing moves' if frozen else ''}"
-
-
-def _name_subject(clip: ClipSpec) -> str:
-    return f"a {clip.looks.colour} {clip.looks.form}" if clip.looks else "no shape"

@@ -48,8 +48,7 @@ def evaluate(pair: str, footage: Path | None, *, pairs: int, say: Callable[[str]
     with LlamaCppBackend(files.text, files.projector, profile=files.profile) as backend:
         for number in range(pairs):
             drawn = cases.draw(number)
-            with drawn.frames() as (frames, _):
-                found.append(_judge_case(drawn.orders[0], drawn.profile, backend, frames))
+            found.append(_judge_case(drawn.orders[0], drawn.profile, backend, drawn.open_frames()[0]))
     for line in describe(found):
         say(line)
     return found

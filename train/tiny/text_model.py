@@ -117,12 +117,11 @@ def train(
 
 def render_pair(pair: TextPair, tokenizer: PolicyTokenizer) -> list[Row]:
     """Render what a judge reads and writes of a pair in both orders."""
-    with pair.frames() as stores:
-        return [
-            row
-            for case, frames in zip(pair.orders, stores, strict=True)
-            for row in _render_case(case, pair.profile, frames, tokenizer)
-        ]
+    return [
+        row
+        for case, frames in zip(pair.orders, pair.open_frames(), strict=True)
+        for row in _render_case(case, pair.profile, frames, tokenizer)
+    ]
 
 
 def _render_case(case: TextCase, profile: Profile, frames: FrameStore, tokenizer: PolicyTokenizer) -> Iterator[Row]:

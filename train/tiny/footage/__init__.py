@@ -1,1 +1,1 @@
-"""Real footage: downloads clips from ordinary packages, measures them, and builds labelled pairs."""
+"""Real footage: downloads clips and photographs from ordinary packages, and lists them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from train.tiny.world.values import Looks
+from train.tiny.world.values import ClipSpec, Looks
 
 STUFF = {"leaves": "leaves", "clouds": "clouds", "paper": "paper", "photo": "a photo"}
 
@@ -10,6 +10,18 @@ STUFF = {"leaves": "leaves", "clouds": "clouds", "paper": "paper", "photo": "a p
 def describe_looks(looks: Looks) -> str:
     """Describe a moving subject."""
     return f"a {looks.colour} {looks.form} moves {looks.direction}"
+
+
+def describe_clip(clip: ClipSpec) -> str:
+    """Describe what the first frames show of a clip."""
+    where = ", cut to ".join(STUFF[shot.ground.stuff] for shot in clip.shots)
+    who = describe_looks(clip.looks) if clip.looks else name_subject(clip)
+    return f"{who} over {where}{'; nothing moves' if clip.still else ''}"
+
+
+def name_subject(clip: ClipSpec) -> str:
+    """Name the shape in a clip."""
+    return f"a {clip.looks.colour} {clip.looks.form}" if clip.looks else "no shape"
 
 
 def describe_caption(caption_looks: Looks | None) -> str:
@@ -42,3 +54,18 @@ def list_mismatches(caption_looks: Looks | None, shown: Looks | None, *, held: b
         elif result:
             differences.append(result)
     return differences
+
+
+def count_mismatches(caption_looks: Looks | None, shown: Looks | None) -> int:
+    """Count the parts of the looks in which a clip differs from the caption; all of them if there is no subject."""
+    if caption_looks is None:
+        return 0
+    if shown is None:
+        return 3
+    return sum(
+        (
+            caption_looks.colour != shown.colour,
+            caption_looks.form != shown.form,
+            caption_looks.direction != shown.direction,
+        )
+    )

@@ -1,9 +1,4 @@
-"""Draws a pair from its seed: size, duration, shots, subject, caption, faults. All random numbers are NumPy's.
-
-The pictures always show which clip is better. Slight faults occur only in twins (two clips over the same background).
-Two clips with the same kind of fault have it at the same level or two levels apart. If the dimensions disagree, the
-overall points are equal or differ by at least two. A pair that breaks a rule is drawn again.
-"""
+"""Draws a pair from its seed: size, duration, shots, subject, caption. All random numbers are NumPy's."""
 
 from __future__ import annotations
 
@@ -14,16 +9,13 @@ from typing import TypeVar, get_args
 import numpy as np
 
 from train.tiny.world.captions import draw_checkable_caption, draw_unrelated_caption
-from train.tiny.world.draw_faults import draw_all_faults, draw_motion_faults
 from train.tiny.world.grounds import POOL, photographs
-from train.tiny.world.labels import Points, count_mismatches, labels_of, labels_of_first_frames, points_of
 from train.tiny.world.values import (
     GAPS,
     TICKS,
     Camera,
     ClipSpec,
     Colour,
-    Defect,
     Direction,
     Form,
     Ground,
@@ -53,7 +45,8 @@ RANGE = 10**9
 TEST_RANGE = 3
 """Each range has a billion seeds. From this range on, the seeds have their own textures and photographs."""
 _STUFFS: tuple[Stuff, ...] = ("leaves", "leaves", "leaves", "paper", "photo", "photo", "photo", "clouds", "clouds")
-_STILL, _STATIC_CAMERA = 0.03, 0.4
+_PACES = ("fast", "fast", "fast", "fast", "slow")
+_STILL, _STATIC_CAMERA = 0.02, 0.4
 """Share of the pairs in which nothing moves, and of the pairs with two subjects whose camera does not move."""
 
 _T = TypeVar("_T")
@@ -73,51 +66,15 @@ class _ScenePlan:
         return self.seed // RANGE
 
 
-def scene(seed: int, *, hidden: float = 0.35) -> Scene:
-    """Draw the pair of a seed. `hidden` is the probability that the first frames do not show every label."""
+def scene(seed: int) -> Scene:
+    """Draw the pair of a seed."""
     rng = np.random.default_rng((seed, 6))
-    concealed = bool(rng.random() < hidden)
-    while True:
-        drawn = _draw_scene(rng, seed, concealed)
-        if drawn.hidden == concealed and _is_clear(drawn, rng):
-            return drawn
-
-
-def _draw_scene(rng: np.random.Generator, seed: int, concealed: bool) -> Scene:
-    still = not concealed and rng.random() < _STILL
+    still = bool(rng.random() < _STILL)
     caption_looks, caption, looks = _draw_caption(rng, still)
-    moving = () if still else draw_motion_faults(rng, concealed)
-    paces = ("fast", "slow") if not concealed and not moving else ("fast",)
-    if still or (None not in looks and rng.random() < _STATIC_CAMERA):
-        paces = ("still",)
-    plan = _ScenePlan(seed, _pick(rng, paces), bool(rng.random() < 0.6))
-    clips = _clips_of(rng, plan, looks)
-    tints = plan.twins and looks[0] == looks[1] and count_mismatches(caption_looks, looks[0]) == 0
-    a, b = draw_all_faults(rng, clips, moving, twins=plan.twins, tints=tints, concealed=concealed)
-    if plan.twins and _same_faults(a, b) and looks[0] == looks[1]:
-        clips = (clips[0], _shift_view(rng, clips[1]))
-    pair = (_with_defects(clips[0], a), _with_defects(clips[1], b))
-    found = Scene(seed, caption, caption_looks, pair, False)
-    return replace(found, hidden=labels_of(found) != labels_of_first_frames(found))
-
-
-def _same_faults(a: tuple[Defect, ...], b: tuple[Defect, ...]) -> bool:
-    """Whether two clips have the same faults, whatever their seeds."""
-    return [replace(d, seed=0) for d in a] == [replace(d, seed=0) for d in b]
-
-
-def _is_clear(drawn: Scene, rng: np.random.Generator) -> bool:
-    """Whether the overall label is clear: if the dimensions disagree, by at least two points or a tie."""
-    a, b = points_of(drawn)
-    signs = {np.sign(x - y) for x, y in zip(_each(a), _each(b), strict=True)}
-    if not {-1, 1} <= signs:
-        return True
-    apart = abs(a.total - b.total)
-    return apart >= 2 or (apart == 0 and bool(rng.random() < 0.3))
-
-
-def _each(p: Points) -> tuple[int, int, int]:
-    return p.ta, p.vq, p.mq
+    static = still or (None not in looks and rng.random() < _STATIC_CAMERA)
+    plan = _ScenePlan(seed, "still" if static else _pick(rng, _PACES), bool(rng.random() < 0.6))
+    a, b = _clips_of(rng, plan, looks)
+    return Scene(caption, caption_looks, (a, _shift_view(rng, b) if a == b else b))
 
 
 def _draw_caption(rng: np.random.Generator, still: bool) -> tuple[Looks | None, str, tuple[Looks | None, Looks | None]]:
@@ -158,7 +115,7 @@ def _other_looks(rng: np.random.Generator, looks: Looks, wrong: int) -> Looks:
 def _clips_of(
     rng: np.random.Generator, plan: _ScenePlan, looks: tuple[Looks | None, Looks | None]
 ) -> tuple[ClipSpec, ClipSpec]:
-    """Draw both clips, without faults. Twins differ only in the subject."""
+    """Draw both clips. Twins differ only in the subject."""
     a = _clip_of(rng, plan, looks[0])
     if not plan.twins:
         size = (a.width, a.height) if rng.random() < 0.8 else None
@@ -172,7 +129,7 @@ def _clips_of(
 def _clip_of(
     rng: np.random.Generator, plan: _ScenePlan, looks: Looks | None, *, size: tuple[int, int] | None = None
 ) -> ClipSpec:
-    """Draw a clip without faults, whose subject has these looks."""
+    """Draw a clip whose subject has these looks."""
     width, height = size or _pick(rng, SIZES)
     fps = _pick(rng, RATES)
     shortest = max(1.0, TICKS / fps)
@@ -242,7 +199,7 @@ def _occluder(rng: np.random.Generator, size: tuple[int, int]) -> Thing:
 
 
 def _shift_view(rng: np.random.Generator, clip: ClipSpec) -> ClipSpec:
-    """Move the view of a clip a little: its labels stay, its pictures differ."""
+    """Move the view of a clip a little: what it shows stays, its pictures differ."""
     dx, dy = _between(rng, 0.1, 0.3), _between(rng, -0.2, 0.2)
     moved = (replace(s, camera=replace(s.camera, centre=_shifted(s.camera.centre, dx, dy))) for s in clip.shots)
     return replace(clip, shots=tuple(moved))
@@ -250,12 +207,6 @@ def _shift_view(rng: np.random.Generator, clip: ClipSpec) -> ClipSpec:
 
 def _shifted(centre: tuple[float, float], dx: float, dy: float) -> tuple[float, float]:
     return centre[0] + dx, centre[1] + dy
-
-
-def _with_defects(clip: ClipSpec, defects: tuple[Defect, ...]) -> ClipSpec:
-    """Return the clip with its faults. A clip that is frozen for all its time keeps only its first shot."""
-    frozen = any(d.kind == "freeze" and not d.brief for d in defects)
-    return replace(clip, defects=defects, shots=clip.shots[:1] if frozen else clip.shots)
 
 
 def _pick(rng: np.random.Generator, options: tuple[_T, ...]) -> _T:
