@@ -181,7 +181,9 @@ class Floor:
             turned = small.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if number % 2 else small
             turned = turned.transpose(Image.Transpose.FLIP_TOP_BOTTOM) if number > 1 else turned
             both.paste(turned, (number % 2 * self._side, number // 2 * self._side))
-        self._levels = [np.asarray(both.resize((both.width >> n,) * 2, Image.Resampling.BOX)) for n in range(7)]
+        self._levels = [
+            np.asarray(both.resize((both.width >> n, both.height >> n), Image.Resampling.BOX)) for n in range(7)
+        ]
         self._sky = None
         if chance.random() < 0.6:
             self._sky = np.asarray(_draw_sky(chance, size))
