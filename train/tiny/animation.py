@@ -219,13 +219,13 @@ class Floor:
         return Image.fromarray(np.clip(shown, 0, 255).astype(np.uint8))
 
 
-def _sample(texture: NDArray[np.uint8], u: Floats, v: Floats) -> Floats:
-    """Return a texture's colours at places between its pixels; it repeats."""
+def _sample(pixels: NDArray[np.uint8], u: Floats, v: Floats) -> Floats:
+    """Return a picture's colours at places between its pixels, (*places, 3); the picture repeats."""
     left, top = np.floor(u).astype(int), np.floor(v).astype(int)
-    right, down = (u - left)[:, None], (v - top)[:, None]
-    side = len(texture)
-    rows, columns = (top % side, (top + 1) % side), (left % side, (left + 1) % side)
-    upper, lower = (texture[row, columns[0]] * (1 - right) + texture[row, columns[1]] * right for row in rows)
+    right, down = (u - left)[..., None], (v - top)[..., None]
+    high, wide = pixels.shape[:2]
+    rows, columns = (top % high, (top + 1) % high), (left % wide, (left + 1) % wide)
+    upper, lower = (pixels[row, columns[0]] * (1 - right) + pixels[row, columns[1]] * right for row in rows)
     return upper * (1 - down) + lower * down
 
 
@@ -259,16 +259,8 @@ class Cloth:
         high, wide = self._pixels.shape[:2]
         u, v = across * self._size[1] + wide / 2, down * self._size[1] + high / 2
         u, v = (length - np.abs(at % (2 * length) - length) - 1 for at, length in ((u, wide - 1), (v, high - 1)))
-        shown = _bilinear(self._pixels, np.clip(u, 0, wide - 1.001), np.clip(v, 0, high - 1.001))
+        shown = _sample(self._pixels, np.clip(u, 0, wide - 1.001), np.clip(v, 0, high - 1.001))
         return Image.fromarray(np.clip(shown * light[..., None], 0, 255).astype(np.uint8))
-
-
-def _bilinear(pixels: NDArray[np.uint8], u: Floats, v: Floats) -> Floats:
-    left, top = u.astype(int), v.astype(int)
-    right, down = (u - left)[..., None], (v - top)[..., None]
-    upper = pixels[top, left] * (1 - right) + pixels[top, left + 1] * right
-    lower = pixels[top + 1, left] * (1 - right) + pixels[top + 1, left + 1] * right
-    return upper * (1 - down) + lower * down
 
 
 class Page:

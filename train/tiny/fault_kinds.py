@@ -19,7 +19,8 @@ class FaultKind:
     """A kind of fault: how people call it, the dimensions that it spoils, and how it is made.
 
     `codec` names an encoder. What `moves` shows only where something moves, what `colours` only in colour.
-    What is `hard` to tell from a scene's own look is made twice as often. What came `later` is drawn by itself.
+    What is `hard` to tell from a scene's own look is made twice as often. A kind that was added `later` is drawn apart
+    from the others.
     """
 
     name: str

@@ -26,9 +26,9 @@ Part = Literal["train", "held", "test"]
 Kind = Literal["photograph", "footage", "picture", "world", "animation"]
 _SHARES: Final = (0.34, 0.64, 0.92)
 """Up to these shares of the clips are photographs, footage and drawn pictures; the rest is the drawn world."""
-FILMED: Final[dict[Part, int]] = {"train": 840, "held": 88, "test": 44}
+_WITHOUT_ANIMATIONS: Final[dict[Part, int]] = {"train": 840, "held": 88, "test": 44}
 _ANIMATED = 0.67
-"""Of the scenes after so many, this share is animations: what was made before them stays as it was."""
+"""The first scenes of each part are no animations. Of the later ones, this share is."""
 _WORLDS: Final = Path(__file__).parent / "start" / "worlds.json"
 _LINES: Final = (288, 360, 360, 360, 400, 480, 480, 540, 720, 1080)
 _ASPECTS: Final = (16 / 9, 16 / 9, 16 / 9, 4 / 3, 1.0, 21 / 9)
@@ -97,7 +97,7 @@ def draw_spec(seed: int, part: Part, footage: Path) -> Spec:
         source = of_group[int(chance.integers(len(of_group)))]
     drawn: Kind = "picture" if share < _SHARES[2] else "world"
     kind = drawn if source is None else "photograph" if source in pictures else "footage"
-    if seed >= FILMED[part] and np.random.default_rng((seed, 17)).random() < _ANIMATED:
+    if seed >= _WITHOUT_ANIMATIONS[part] and np.random.default_rng((seed, 17)).random() < _ANIMATED:
         kind, source = "animation", None
     lines, aspect = int(chance.choice(_LINES)), float(chance.choice(_ASPECTS))
     if kind == "footage" and source:

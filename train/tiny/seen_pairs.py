@@ -27,6 +27,7 @@ from train.tiny.world.describing import describe_clip, name_subject
 from train.tiny.world.values import TICKS, ClipSpec, Looks
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import FrameRef
+from vrt_lite.video.frame_conversion import resize
 
 FILMED_EVERY: Final = 4
 FIRST: Final[dict[Split, int]] = {"train": TRAIN + 60_000_000, "test": TEST + 800_000_000}
@@ -182,4 +183,4 @@ def _cut(chance: Chance, filmed: Filmed) -> SeenClip:
 
 def _show(filmed: Filmed, start: int, length: int, shares: Sequence[float], size: tuple[int, int]) -> Frames:
     shown = filmed.frames([start + round(share * (length - 1)) for share in shares])
-    return [np.asarray(Image.fromarray(frame).resize(size, Image.Resampling.BICUBIC)) for frame in shown]
+    return [resize(Image.fromarray(frame), size) for frame in shown]

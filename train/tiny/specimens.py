@@ -24,9 +24,9 @@ Many scenes with few clips each teach more than few scenes with many.
 """
 _LATER: Final = tuple(kind for kind, fault in FAULTS.items() if fault.later)
 _LATER_EVERY: Final = 5
-"""One of these is made of every fifth scene, so that they are about as many as the others.
+"""Every fifth scene gets a fault of one of these kinds: each kind is then about as frequent as any other.
 
-They are drawn by themselves: all other clips are those that were there before them.
+They have random numbers of their own, so that the other clips of a scene do not depend on them.
 """
 _HARMLESS: Final[dict[Part, int]] = {"train": 2, "held": 2, "test": 2}
 _LEAST_CHANGE = 0.25
