@@ -16,7 +16,7 @@ import vrt_lite
 from vrt_lite.cli import _COMMANDS
 
 HEAVY = "av gguf httpx huggingface_hub llama_cpp matplotlib numpy PIL rich starlette tomlkit torch uvicorn"
-MOST_MODULES_OF_COMPARE = 83
+MOST_MODULES_OF_COMPARE = 80
 JUDGE_OFFLINE = """
 import contextlib, io
 from vrt_lite.cli import run

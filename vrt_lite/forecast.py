@@ -14,7 +14,6 @@ from vrt_lite.backends import describe_machine
 from vrt_lite.errors import VrtError
 from vrt_lite.fitting import EnginePlan
 from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
-from vrt_lite.fitting.time_estimate import F16, Speed, estimate_seconds, fit_frames
 from vrt_lite.interfaces import Observe, Predicted, TimeRange
 from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import gguf_bytes
@@ -24,6 +23,7 @@ from vrt_lite.settings import BothOrders
 from vrt_lite.tuning import keep, kept_path, read_kept
 
 if TYPE_CHECKING:
+    from vrt_lite.fitting.time_estimate import Speed
     from vrt_lite.video import ClipInfo
 
 _ADDED_UP = 2.0
@@ -48,6 +48,8 @@ def predict(files: ModelFiles, plan: EnginePlan, size: Size = _USUAL_SIZE) -> Ti
 
 def predict_shape(shape: ModelShape, plan: EnginePlan, size: Size = _USUAL_SIZE) -> TimeRange | None:
     """The same for a model of this shape, which may not be here."""
+    from vrt_lite.fitting.time_estimate import F16, estimate_seconds, fit_frames  # noqa: PLC0415 - not to keep a time
+
     if plan.estimate.gpu_bytes:
         return None
     threads = plan.settings.threads or describe_machine().cpus
@@ -102,6 +104,8 @@ def _predict(mode: Mode, clip: ClipInfo) -> TimeRange | None:
 
 def _measure_speed(kind: int, threads: int) -> Speed:
     """How fast this machine multiplies matrices of one of ggml's types: as it is kept, else measured in a worker."""
+    from vrt_lite.fitting.time_estimate import Speed  # noqa: PLC0415 - not to keep a time
+
     path = kept_path("speeds", describe_machine(), threads, kind)
     speed = read_kept(path, Speed)
     if speed is None:

@@ -34,11 +34,6 @@ class Machine:
     engine: str
     build: str
 
-    @property
-    def computes_bf16(self) -> bool:
-        """Whether the processor multiplies BF16 itself and the engine uses it. Without it BF16 is the slowest type."""
-        return "AVX512_BF16 = 1" in self.engine
-
 
 @dataclass(frozen=True, slots=True)
 class Gpu:

@@ -11,7 +11,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from vrt_lite.advice import ON_WINDOWS, command, install
+from vrt_lite.advice import ON_WINDOWS, install
 
 Level = Literal["ok", "note", "problem"]
 """As it should be; costs speed or may surprise; breaks something."""
@@ -40,8 +40,3 @@ def reinstall() -> str:
 def set_variable(name: str, value: Path) -> str:
     """The command that sets an environment variable."""
     return f"set {name}={value}" if ON_WINDOWS else f"export {name}={shlex.quote(str(value))}"
-
-
-def delete_file(path: Path) -> str:
-    """The command that deletes a file."""
-    return command("del" if ON_WINDOWS else "rm", path)

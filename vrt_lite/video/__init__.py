@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from av.error import FFmpegError
@@ -28,9 +28,11 @@ from vrt_lite.clip_files import find_files
 from vrt_lite.errors import VideoError
 from vrt_lite.shortage import shortage_of
 from vrt_lite.video.frame_conversion import Conversion, Planes, find_conversion, read_planes
-from vrt_lite.video.frame_source import AGAIN, UnusableError
-from vrt_lite.video.picture_reader import PictureReader, is_picture
+from vrt_lite.video.frame_source import AGAIN, UnusableError, is_picture
 from vrt_lite.video.reader import Reader
+
+if TYPE_CHECKING:
+    from vrt_lite.video.picture_reader import PictureReader
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,12 @@ def open_clip(path: Path | str) -> Clip:
     """
     with contextlib.ExitStack() as stack, _video_errors(path):
         found = find_files(Path(path))
-        reader = PictureReader(found) if found.fps or is_picture(found.files[0]) else Reader(found)
+        if found.fps or is_picture(found.files[0]):
+            from vrt_lite.video.picture_reader import PictureReader  # noqa: PLC0415 - few clips are pictures
+
+            reader = PictureReader(found)
+        else:
+            reader = Reader(found)
         stack.callback(reader.opened.close)
         warnings = reader.scan()
         first = next(frame for _, frame in reader.read([0]))

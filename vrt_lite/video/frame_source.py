@@ -62,6 +62,13 @@ class FrameSource:
         return int(self.starts[self.starts.searchsorted(index, side="right") - 1])
 
 
+def is_picture(file: Path) -> bool:
+    """Whether a file is a GIF, WebP or PNG, animated or not."""
+    with file.open("rb") as opened:
+        head = opened.read(12)
+    return head[:4] in (b"GIF8", b"\x89PNG") or head[8:] == b"WEBP"
+
+
 def count_missing_bytes(file: Path) -> int | None:
     """Return how many bytes a file lacks, none or less if it is whole; None if its header does not say."""
     size_bytes = file.stat().st_size

@@ -29,13 +29,6 @@ _SHORTEST_MILLISECONDS: Final = 10
 """A frame that is to be shown so long or shorter is shown for 100 ms, as browsers do."""
 
 
-def is_picture(file: Path) -> bool:
-    """Whether a file is a GIF, WebP or PNG, animated or not."""
-    with file.open("rb") as opened:
-        head = opened.read(12)
-    return head[:4] in (b"GIF8", b"\x89PNG") or head[8:] == b"WEBP"
-
-
 class PictureReader(FrameSource):
     """One clip of pictures. Only one picture is held at a time, and in an animation what the next one builds on."""
 
