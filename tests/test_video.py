@@ -229,7 +229,7 @@ UNKNOWN = "no video of a known kind"
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", UNKNOWN),
+        (b"", "is empty"),
         (random.Random(5).randbytes(9000), UNKNOWN),
         (b"hello " * 500, UNKNOWN),
         (b"ffconcat version 1.0\nfile 'plain.mp4'\n", UNKNOWN),

@@ -65,6 +65,8 @@ def open_clip(path: Path | str) -> Clip:
     """
     with contextlib.ExitStack() as stack, _video_errors(path):
         found = find_files(Path(path))
+        if not (size_bytes := sum(file.stat().st_size for file in found.files)):
+            raise UnusableError(f"is empty; {AGAIN}")
         if found.fps or is_picture(found.files[0]):
             from vrt_lite.video.picture_reader import PictureReader  # noqa: PLC0415 - few clips are pictures
 
@@ -86,7 +88,7 @@ def open_clip(path: Path | str) -> Clip:
         info = ClipInfo(
             path=found.path,
             sha256=found.digest(),
-            size_bytes=sum(file.stat().st_size for file in found.files),
+            size_bytes=size_bytes,
             width=conversion.width,
             height=conversion.height,
             fps=fps,
