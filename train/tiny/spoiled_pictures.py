@@ -179,7 +179,7 @@ def oversaturation(frames: Frames, strength: float, chance: Chance) -> Frames:
 
 
 def fringes(frames: Frames, strength: float, chance: Chance) -> Frames:
-    """Move the colours against each other: red and blue apart, or both against the light."""
+    """Shift the colour channels: red and blue apart, or both chroma planes against the luma."""
     apart, angle = chance.random() < 0.6, chance.normal(0, 0.5)
     shift = unit_of(frames) * between(1, 16, strength) * np.array([math.sin(angle), math.cos(angle)])
     down, right = (int(step) for step in np.round(shift))
