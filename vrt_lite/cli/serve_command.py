@@ -82,7 +82,7 @@ def serve(
         if package in ("starlette", "uvicorn", "python_multipart"):
             raise UsageError(f"vrt-lite serve needs {package}: {install_extra('web')}") from error
         raise
-    from vrt_lite.web.job_context import JudgeChoice  # noqa: PLC0415
+    from vrt_lite.web.server_state import JudgeChoice  # noqa: PLC0415
 
     choice = JudgeChoice(judge.model, judge.projector, judge.backend, judge.settings, judge.choose_jobs(jobs))
     run_server(ServeOptions(host, port, folders, store, choice, names, open_browser), say=print_text)

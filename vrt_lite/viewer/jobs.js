@@ -1,27 +1,24 @@
 // Jobs at work: their events are shown as they come, and at the end their result.
 
 import { address, ask, complain, doing, follow, tell } from "./api.js";
-import { add, all, count, draw, duration, fileName, h, makeField, makeTitle, moment, one, position } from "./dom.js";
+import { add, all, count, draw, duration, fileName, h, makeField, makeTitle, moment, position } from "./dom.js";
 import { put, quotePrompt, said, visible } from "./dom.js";
 import { drawMoments, makeChip, showPage, showPair } from "./pair.js";
 import { makeScreens, makeVideo, startPlayers } from "./players.js";
 import { MEASURED, showGroupWords, showLadder } from "./results.js";
 
 const ENDS = { done: "Done", failed: "It failed", cancelled: "Cancelled" };
-const WORDS = { queued: "Waiting for the engine", running: "Beginning", paused: "Paused", ...ENDS };
+const WORDS = { queued: "Waiting for the engine", running: "Beginning", ...ENDS };
 const NOTES = { snapshot: "Saw", think: "Thinks", recommend: "Leans to" };
 const PARTS = { ...NOTES, final: "Answers", answer: "Answers", call: "Asks for" };
 
-/** What the pages of all jobs have: state, progress, time left and buttons. `pauses`: whether it can be paused. */
-export function makeControls(id, pauses) {
+/** What the pages of all jobs have: state, progress, time left, and a button that ends the job. */
+export function makeControls(id, ending = "Cancel") {
   const stage = h.span({ role: "status" }, WORDS.queued);
   const left = h.span({ class: "quiet" });
   const bar = h.progress({ max: 1, "aria-label": "This step" });
-  const press = (path, method) => () => ask(`/v1/jobs/${id}${path}`, method).catch((error) => complain(stage, error));
-  const button = (name, path, method) => h.button({ type: "button", onclick: press(path, method), hidden: true }, name);
-  const cancel = button("Cancel", "", "DELETE");
-  const pause = button("Pause", "/pause", "POST");
-  const resume = button("Go on", "/resume", "POST");
+  const press = () => ask(`/v1/jobs/${id}`, "DELETE").catch((error) => complain(stage, error));
+  const cancel = h.button({ type: "button", onclick: press, hidden: true }, ending);
   let [running, end] = [false, null];
   const showTime = () => {
     const seconds = (end - Date.now()) / 1000;
@@ -36,15 +33,13 @@ export function makeControls(id, pauses) {
   };
   return {
     head: [h.p({ class: "how" }, stage, " ", left), bar],
-    actions: h.p({ class: "actions" }, pause, resume, cancel),
+    actions: h.p({ class: "actions" }, cancel),
     stage,
     setState({ state }) {
       tell(stage, WORDS[state]);
       running = state === "running";
       setLeft(null);
       cancel.hidden = state in ENDS;
-      pause.hidden = !pauses || !["running", "queued"].includes(state);
-      resume.hidden = state !== "paused";
       bar.hidden = !running;
       bar.removeAttribute("value");
     },
@@ -102,7 +97,7 @@ function startRound(number) {
 }
 
 function watchComparison(main, { job, clips }) {
-  const controls = makeControls(job.id, false);
+  const controls = makeControls(job.id);
   const written = h.div();
   const lengths = [1, 1];
   const lines = clips.map((_, at) => drawMoments([], 1, `Moments of video ${at + 1} that the judge looks at`, at + 1));
@@ -169,7 +164,7 @@ function showAfter(run, folders) {
 }
 
 function watchRanking(main, { job }, { folders }) {
-  const controls = makeControls(job.id, true);
+  const controls = makeControls(job.id);
   const title = makeTitle("Ranking");
   const last = h.p({ class: "quiet" });
   const board = h.div(h.p({ class: "quiet" }, "Nothing is judged yet."));
@@ -207,9 +202,8 @@ export async function showJob(main, id, about) {
 
 /** A model that is pulled. */
 export function followPull(place, id) {
-  const controls = makeControls(id, false);
+  const controls = makeControls(id, "Stop");
   put(place, h.h2("Pulling"), controls.head, controls.actions);
-  one("button:last-child", controls.actions).textContent = "Stop";
   follow(id, {
     state: controls.setState,
     log: (told) => controls.setStep(told.line, 0, 0),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -37,6 +37,11 @@ class JsonAnswer(JSONResponse):
         """Encode the content."""
         plain = msgspec.to_builtins(content)
         return json.dumps(plain, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def answer_error(status: int, kind: str, message: str, *, headers: Mapping[str, str] | None = None) -> JsonAnswer:
+    """Answer with an error: its HTTP status, a word for programs, and one line for people."""
+    return JsonAnswer({"error": {"kind": kind, "message": message}}, status, headers)
 
 
 class ErrorAnswer(msgspec.Struct):

@@ -55,7 +55,7 @@ class JobFiles:
             self._path(job).unlink(missing_ok=True)
 
     def take_over(self) -> list[ServedJob]:
-        """Return the jobs that servers have left which do not run any more; they are ours now, and paused.
+        """Return the jobs that servers have left which do not run any more; they are ours now.
 
         A damaged file, and one that is no file, is left as it is.
         """
@@ -69,7 +69,7 @@ class JobFiles:
                     continue
                 about = msgspec.json.decode(path.read_bytes(), type=_KeptJob)
                 if not is_alive(about.owner):
-                    job = ServedJob(read_body(about.request, _BODIES[about.kind]), id=path.stem, state="paused")
+                    job = ServedJob(read_body(about.request, _BODIES[about.kind]), id=path.stem)
                     self.keep(job)
                     yield job
 
@@ -108,23 +108,24 @@ class JobQueue:
         self._waiting: deque[ServedJob] = deque()
         self._running: set[ServedJob] = set()
         self._closing = False
-        self.adopt_jobs()
         self._threads = [Thread(target=self._work, name=f"job {n}", daemon=True) for n in range(threads)]
         for thread in self._threads:
             thread.start()
 
     def adopt_jobs(self) -> None:
-        """Take over what servers have left that do not run any more. To be called again: one may end at any time."""
+        """Go on with what servers have left that do not run any more. To be called again: one may end at any time."""
         found = self._files.take_over()
         with self._changed:
             self._jobs |= {job.id: job for job in found}
+            self._waiting += found
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Stop the jobs in progress at their next event, and end the threads. What waits stays in its files."""
         with self._changed:
             self._closing = True
             for job in self._running:
-                job.ask_to_stop("paused", at_once=True)
+                job.stop.set(StoppedError("queued"))
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
@@ -147,7 +148,7 @@ class JobQueue:
         with self._changed:
             if job.ended:  # it was cancelled meanwhile
                 self._files.forget(job)
-            elif job.state == "queued" and job not in self._waiting:
+            else:
                 self._waiting.append(job)
             self._forget_old()
             self._changed.notify_all()
@@ -155,7 +156,7 @@ class JobQueue:
     def run_apart(self, job: ServedJob) -> None:
         """Do a job in a thread of its own: a pull, which needs no engine. RefusedRequestError if one runs already."""
         with self._changed:
-            if any(other.kind == job.kind and not other.ended for other in self._jobs.values()):
+            if any(other.kind == job.kind for other in self._running):
                 raise RefusedRequestError(429, "busy", "One model is being pulled already.", retry_seconds=60)
             self._jobs[job.id] = job
             self._running.add(job)
@@ -174,25 +175,15 @@ class JobQueue:
         with self._changed:
             return sorted(self._jobs.values(), key=lambda job: -job.created)
 
-    def stop(self, job: ServedJob, state: JobState) -> ToldJob:
-        """Cancel a job, or pause it: at once if it waits, else at its next event or after its present judgement.
-
-        Returns what it is then.
-        """
+    def cancel(self, job: ServedJob) -> ToldJob:
+        """Cancel a job: at once if it waits, else at its next event; return what it is then."""
         with self._changed:
             if job in self._running:
-                job.ask_to_stop(state)
+                job.stop.set(StoppedError("cancelled"))
             elif not job.ended:
                 if job in self._waiting:
                     self._waiting.remove(job)
-                self._put(job, state)
-        return job.describe()
-
-    def resume(self, job: ServedJob) -> ToldJob:
-        """Put a paused job in the queue again; return what it is then."""
-        with self._changed:
-            if job.state == "paused":  # it was counted all the time
-                self._put(job, "queued")
+                self._put(job, "cancelled")
         return job.describe()
 
     def is_short_job_queued(self) -> bool:
@@ -203,11 +194,9 @@ class JobQueue:
     def _check_room(self) -> None:
         if self._closing:
             raise RefusedRequestError(503, "ending", "The server is ending.", retry_seconds=10)
-        states = [job.state for job in self._jobs.values()]
-        waiting, paused = states.count("queued"), states.count("paused")
-        if waiting + paused >= MOST_WAITING:
-            rest = f", and {paused} are paused: resume or cancel them" if paused else ""
-            text = f"{waiting} jobs wait already{rest}. Try again in {_RETRY_SECONDS} s."
+        waiting = sum(job.state == "queued" for job in self._jobs.values())
+        if waiting >= MOST_WAITING:
+            text = f"{waiting} jobs wait already. Try again in {_RETRY_SECONDS} s."
             raise RefusedRequestError(429, "busy", text, retry_seconds=_RETRY_SECONDS)
 
     def _work(self) -> None:
@@ -241,22 +230,17 @@ class JobQueue:
             if state:
                 self._put(job, state)
             else:
-                self._forget(job)
+                self._files.forget(job)
                 job.end(result or {})
             self._changed.notify_all()
 
     def _put(self, job: ServedJob, state: JobState) -> None:
         """Put a job into a state, and in the queue if that is its state."""
-        if state == "cancelled":
-            self._forget(job)
-        job.set_state(state)
         if state == "queued":
             self._waiting.append(job)
-            self._changed.notify_all()
-
-    def _forget(self, job: ServedJob) -> None:
-        self._files.forget(job)
-        job.clean_up()
+        else:
+            self._files.forget(job)
+        job.set_state(state)
 
     def _forget_old(self) -> None:
         """Forget the oldest jobs that have ended, beyond a number: their judgements are in the store."""

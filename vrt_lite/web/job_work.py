@@ -47,14 +47,14 @@ from vrt_lite.settings import Source
 from vrt_lite.show import list_verdict
 from vrt_lite.show.pair_words import write_headline
 from vrt_lite.show.run_views import describe_judgement
-from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event, list_warnings
+from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event, list_warnings, name_judge
 from vrt_lite.viewer.clip_media import place_served
 from vrt_lite.viewer.ranking_view import describe_ladder
 from vrt_lite.web.clip_store import name_clip
-from vrt_lite.web.job_context import JobContext
-from vrt_lite.web.refusals import RefusedRequestError, describe_error
+from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody
 from vrt_lite.web.served_job import ServedJob, StoppedError
+from vrt_lite.web.server_state import ServerState
 
 _LADDER_SECONDS = 0.5
 _MOST_SHOWN = 100
@@ -64,11 +64,11 @@ _MOST_SHOWN = 100
 class JobWatcher:
     """Tells a job how its judging goes. Between two judgements it may stop the work, or give way to a shorter job."""
 
-    def __init__(self, job: ServedJob, context: JobContext, judge: PairJudge) -> None:
+    def __init__(self, job: ServedJob, state: ServerState, judge: PairJudge) -> None:
         self._job = job
-        self._context = context
+        self._state = state
         self._judge = judge
-        self._make_address = context.clip_store.make_address
+        self._make_address = state.clip_store.make_address
         self._reader = PartReader()
         self._exchanged = False
         self._spaces: tuple[Workspace, ...] = ()
@@ -102,7 +102,7 @@ class JobWatcher:
         elif result.verdict:
             words = write_headline(result.verdict, (names[0], names[1]))
         else:
-            words = f"No verdict: {self._context.clip_store.uploads.hide(result.error)}"
+            words = f"No verdict: {self._state.clip_store.uploads.hide(result.error)}"
         self._job.add("pair", clips=[{"name": name} for name in names], words=words)
         self._continue(at_once=False)
 
@@ -134,15 +134,15 @@ class JobWatcher:
             groups.append(describe_ladder(ladder, most=_MOST_SHOWN))
             for clip in ladder.ranked[:_MOST_SHOWN]:
                 media[clip.sha256] = place_served(self._make_address(clip.path))
-        judge = ", ".join(filter(None, (self._judge.describe()["--model"], self._judge.scope)))
+        judge = name_judge(self._judge.describe()["--model"], self._judge.scope)
         self._job.add("ladder", groups=groups, media=media, judge=judge)
 
     def _continue(self, *, at_once: bool) -> None:
         """Tell the leaderboards now and then; StoppedError if the job was asked to stop, or gives way."""
         if at_once or time.monotonic() - self._told > _LADDER_SECONDS:
             self.tell_ladders(map(rate_group, self._groups))
-        self._job.check_stopped()
-        if self._job.kind == "rank" and self._context.gives_way():
+        self._job.stop.check()
+        if self._job.kind == "rank" and self._state.queue.is_short_job_queued():
             raise StoppedError("queued")
 
     def _place(self, frame: FrameRef) -> dict[str, Any]:
@@ -160,40 +160,39 @@ _NAME = re.compile(r"""^(['"]).*?\1 """)
 _TELL_SECONDS = 0.25
 
 
-def perform_job(job: ServedJob, context: JobContext) -> dict[str, Any]:
+def perform_job(job: ServedJob, state: ServerState) -> dict[str, Any]:
     """Do a job; return its result as plain data. Raises what the judge raises, and StoppedError."""
     body = job.body
     if isinstance(body, PullBody):
         return _pull_model(job, body)
     try:
-        with context.lend_judge(job) as (judge, store):
-            watcher = JobWatcher(job, context, judge)
+        with state.lend_judge(job) as (judge, store):
+            watcher = JobWatcher(job, state, judge)
             if isinstance(body, CompareBody):
-                return _compare_clips(job, body, context, watcher, judge, store)
-            return _rank_clips(body, context, watcher, judge, store)
+                return _compare_clips(job, body, state, watcher, judge, store)
+            return _rank_clips(body, state, watcher, judge, store)
     except VideoError as error:
-        told = describe_error(error)
-        message = context.clip_store.uploads.hide(told["message"])
-        raise RefusedRequestError(told["status"], told["kind"], message) from error
+        hide = state.clip_store.uploads.hide
+        raise type(error)(hide(str(error.path)), hide(error.reason)) from error
 
 
 def _compare_clips(
-    job: ServedJob, body: CompareBody, context: JobContext, watcher: JobWatcher, judge: PairJudge, store: Store
+    job: ServedJob, body: CompareBody, state: ServerState, watcher: JobWatcher, judge: PairJudge, store: Store
 ) -> dict[str, Any]:
     """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
-    clips = (context.clip_store.find(body.a), context.clip_store.find(body.b))
+    clips = (state.clip_store.find(body.a), state.clip_store.find(body.b))
     results: dict[int, Result] = {}
     orders = 2 if body.both_orders and store.digest(clips[0]) != store.digest(clips[1]) else 1
 
     def list_tasks() -> Iterator[Task | None]:
         for exchanged in range(orders):
-            job.check_stopped()
+            job.stop.check()
             job.tell(Progress(exchanged, orders))
             first, second = clips[::-1] if exchanged else clips
             watcher.begin_pair((first, second), exchanged=bool(exchanged))
             yield Task(first, second, body.prompt, exchanged)
         while len(results) < orders:  # someone else is judging the same
-            job.check_stopped()
+            job.stop.check()
             yield None
 
     def keep(task: Task, result: Result, now: bool) -> None:
@@ -228,16 +227,16 @@ def _read_judgement(run: Run, results: list[Result], clips: tuple[Path, Path], b
 
 
 def _rank_clips(
-    body: RankBody | RewardsBody, context: JobContext, watcher: JobWatcher, judge: PairJudge, store: Store
+    body: RankBody | RewardsBody, state: ServerState, watcher: JobWatcher, judge: PairJudge, store: Store
 ) -> dict[str, Any]:
     """Rank clips; return the ranking's JSON, or the reward of each clip. It goes on where it stopped."""
     if isinstance(body, RewardsBody):
-        paths = [context.clip_store.find(clip) for clip in body.clips]
+        paths = [state.clip_store.find(clip) for clip in body.clips]
         effort = Effort(both_orders=body.both_orders, budget=body.budget)
         # A run stands for one prompt and one judge.
         name = f"rewards-{hashlib.sha256(f'{judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
     else:
-        paths = [path for clip in body.clips for path in context.clip_store.find_all(clip)]
+        paths = [path for clip in body.clips for path in state.clip_store.find_all(clip)]
         effort = Effort(
             both_orders=body.both_orders,
             budget=body.budget,
@@ -245,7 +244,7 @@ def _rank_clips(
             exclude_flagged=body.exclude_flagged,
         )
         name = body.name
-    group, jobs = Group("", body.prompt, tuple(paths)), context.choice.jobs
+    group, jobs = Group("", body.prompt, tuple(paths)), state.choice.jobs
     ranking = rank_clips([group], store=store, judge=judge, watcher=watcher, effort=effort, name=name, jobs=jobs)
     if isinstance(body, RewardsBody):
         return _list_rewards(ranking, list(zip(body.clips, paths, strict=True)), store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import mimetypes
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from http import HTTPStatus
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -33,19 +32,18 @@ from vrt_lite.ranking.winners import copy_winners
 from vrt_lite.records.judgement import JudgedClip, Judgement
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import RunInfo, Store
-from vrt_lite.show.comparisons import list_comparisons
 from vrt_lite.viewer.clip_media import find_places, place_served
 from vrt_lite.viewer.page_file import make_served_page
 from vrt_lite.viewer.pair_view import prepare_pair
 from vrt_lite.web.clip_store import name_clip
-from vrt_lite.web.endpoints import ENDPOINTS, Endpoint, JsonAnswer, describe_api
+from vrt_lite.web.endpoints import ENDPOINTS, Endpoint, JsonAnswer, answer_error, describe_api
 from vrt_lite.web.event_stream import EventStream, wait_for_end
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CompareBody, CopyBody, PullBody, RankBody, RewardsBody, VoteBody, read_body
 from vrt_lite.web.served_job import ServedJob, ToldJob
 from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.uploading import sends_form
-from vrt_lite.web.votes import measure_agreement, read_votes, write_table
+from vrt_lite.web.votes import measure_agreement, write_table
 
 _MOST_DIGITS = 9
 _Asked = CompareBody | RankBody | RewardsBody
@@ -54,52 +52,37 @@ _Asked = CompareBody | RankBody | RewardsBody
 @Endpoint("POST", "/v1/compare", body=CompareBody, answer=Judgement, files=("a", "b"))
 async def compare(state: ServerState, request: Request) -> Response:
     """Compare two clips, named in JSON or sent as files in a form. Without `wait` the answer is the job."""
-    if not sends_form(request):
-        return await judge(state, request, read_body(await state.body_reader.read_json(request), CompareBody))
-    draft, texts = await state.body_reader.take_clips(request, "a", "b")
-    try:
-        body = read_body({**texts, **draft.ids}, CompareBody, strict=False)
-    except BaseException:
-        draft.remove()
-        raise
-    return await judge(state, request, body, clean_up=draft.remove)
+    if sends_form(request):
+        body = read_body(await state.body_reader.take_clips(request, "a", "b"), CompareBody, strict=False)
+    else:
+        body = read_body(await state.body_reader.read_json(request), CompareBody)
+    return await judge(state, request, body)
 
 
-async def judge(
-    state: ServerState, request: Request, body: _Asked, clean_up: Callable[[], None] = lambda: None
-) -> Response:
+async def judge(state: ServerState, request: Request, body: CompareBody | RankBody | RewardsBody) -> Response:
     """Judge clips, or the videos of a folder. The answer is the result, or without `wait` the job."""
-    job = ServedJob(body, clean_up=clean_up)
+    job = ServedJob(body)
 
     def begin() -> None:
         clips = (body.a, body.b) if isinstance(body, CompareBody) else body.clips
         find = state.clip_store.find_all if isinstance(body, RankBody) else state.clip_store.find
         for clip in dict.fromkeys(clips):
             find(clip)
-        state.context.check_model(body.model)
+        state.check_model(body.model)
         state.queue.add(job, keep=not body.wait)
 
-    try:
-        await state.do("clips", begin)
-    except BaseException:
-        clean_up()
-        raise
+    await state.do("clips", begin)
     if "text/event-stream" in request.headers.get("accept", ""):
-        return EventStream(job, give_up=lambda: state.queue.stop(job, "cancelled"))
+        return EventStream(job, give_up=lambda: state.queue.cancel(job))
     if not body.wait:
         return _answer_job(job)
     if not await wait_for_end(job, request):
-        state.queue.stop(job, "cancelled")
+        state.queue.cancel(job)
     headers = {"x-job": job.id}
     if job.result is not None:
         return JsonAnswer(job.result["judgement"] if job.kind == "compare" else job.result, headers=headers)
-    told: dict[str, Any] = {
-        "kind": "cancelled",
-        "message": "The job was cancelled.",
-        "status": 409,
-        **(job.error or {}),
-    }
-    return JsonAnswer({"error": told}, told.pop("status"), headers)
+    told = job.error or {"status": 409, "kind": "cancelled", "message": "The job was cancelled."}
+    return answer_error(**told, headers=headers)
 
 
 @Endpoint("POST", "/v1/rank", answer=ToldJob)
@@ -120,17 +103,8 @@ async def upload(state: ServerState, request: Request) -> dict[str, str]:
 
     Or a form: several files in its field `clip` are numbered pictures, `fps` a second. `?name=` is the file's name.
     """
-    draft, _ = await state.body_reader.take_clips(request, "clip")
-
-    def keep() -> dict[str, str]:
-        clip = state.clip_store.uploads.keep(draft, "clip")
-        path = state.clip_store.find(clip)
-        return {"clip": clip, "name": name_clip(path), "address": state.clip_store.make_address(path)}
-
-    try:
-        return await state.do("clips", keep)
-    finally:
-        await run_in_threadpool(draft.remove)
+    clip = (await state.body_reader.take_clips(request, "clip"))["clip"]
+    return {"clip": clip, **await state.do("clips", _describe_clip, state, clip)}
 
 
 @Endpoint("GET", "/v1/folders", lane="clips")
@@ -149,7 +123,7 @@ def list_judges(state: ServerState) -> dict[str, Any]:
     models = [asdict(entry) | {"fits": entry.memory_bytes <= memory} for entry in list_models()]
     for model in models:
         del model["folder"]
-    return {"models": models, "memory_bytes": memory, "default": state.context.choice.model}
+    return {"models": models, "memory_bytes": memory, "default": state.choice.model}
 
 
 @Endpoint("POST", "/v1/models/pull", answer=ToldJob)
@@ -181,19 +155,7 @@ async def show_job(state: ServerState, job: str) -> ToldJob:
 @Endpoint("DELETE", "/v1/jobs/{job}", status=HTTPStatus.ACCEPTED)
 async def cancel_job(state: ServerState, job: str) -> ToldJob:
     """Cancel a job. What it has judged is kept."""
-    return state.queue.stop(state.queue.find(job), "cancelled")
-
-
-@Endpoint("POST", "/v1/jobs/{job}/pause", status=HTTPStatus.ACCEPTED)
-async def pause_job(state: ServerState, job: str) -> ToldJob:
-    """Pause a job after its present judgement."""
-    return state.queue.stop(state.queue.find(job), "paused")
-
-
-@Endpoint("POST", "/v1/jobs/{job}/resume", status=HTTPStatus.ACCEPTED)
-async def resume_job(state: ServerState, job: str) -> ToldJob:
-    """Go on with a paused job."""
-    return state.queue.resume(state.queue.find(job))
+    return state.queue.cancel(state.queue.find(job))
 
 
 @Endpoint("GET", "/v1/jobs/{job}/events")
@@ -229,19 +191,6 @@ def list_runs(state: ServerState, search: str = "") -> dict[str, Any]:
             }
             found.append(told)
     return {"runs": found}
-
-
-@Endpoint("GET", "/v1/run")
-def show_run(state: ServerState, run: str = "") -> dict[str, Any]:
-    """Describe a run: what it is about, and what was found by now: a ranking's ladders, or the comparisons."""
-    found = state.store.run(run)
-    [info] = [info for info in state.store.runs() if info.name == found.name]
-    told = asdict(info) | {"ladders": None}
-    if found.kind == "rank":
-        told["ladders"] = [rate_group(group).to_json() for group in read_groups(found)]
-    if found.kind == "compare":
-        told["comparisons"] = list(list_comparisons(found))
-    return told
 
 
 @Endpoint("GET", "/v1/run/export")
@@ -294,15 +243,13 @@ def vote(state: ServerState, body: VoteBody) -> dict[str, bool]:
 
 @Endpoint("GET", "/v1/votes/next")
 def show_next_pair(state: ServerState, run: str = "") -> dict[str, Any]:
-    """Give the next pair of a run to vote on: where its sides are played, which are at random, and a ticket."""
-    return state.ballots.next_pair(state.store.run(run), state.clip_store.make_address)
+    """Give the next pair of a run to vote on, a ticket, and how far each judge agrees with the votes by now.
 
-
-@Endpoint("GET", "/v1/votes/agreement")
-def show_agreement(state: ServerState, run: str = "") -> dict[str, Any]:
-    """Compare the votes on a run with each judge."""
+    The sides at which the clips are played are at random.
+    """
     found = state.store.run(run)
-    return {"run": found.name, "votes": len(read_votes(found)), "judges": measure_agreement(found, state.store)}
+    told = state.ballots.next_pair(found, state.clip_store.make_address)
+    return told | {"judges": measure_agreement(found, state.store)}
 
 
 def _list_prompts(info: RunInfo, store: Store | None) -> list[str]:
@@ -332,7 +279,7 @@ _SANDBOX = {"content-security-policy": "default-src 'none'; sandbox"}
 @Endpoint("GET", "/jobs/{_}")
 def show_page(state: ServerState) -> Response:
     """Send the viewer, and what its forms have to know."""
-    own = state.context.choice.model
+    own = state.choice.model
     first = f"{Path(own).name if own else 'the default'}, as the server was started"
     names = (*bundled_names(), *(model.manifest.name for model in stored_models()))
     about = {

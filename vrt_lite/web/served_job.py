@@ -21,7 +21,7 @@ from vrt_lite.web.refusals import describe_error
 from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody
 
 JobKind = Literal["compare", "rank", "rewards", "pull"]
-JobState = Literal["queued", "running", "paused", "done", "failed", "cancelled"]
+JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 JobBody = CompareBody | RankBody | RewardsBody | PullBody
 KINDS: Final[dict[type[JobBody], JobKind]] = {
     CompareBody: "compare",
@@ -67,57 +67,38 @@ class ToldJob(msgspec.Struct):
 
 
 class ServedJob:
-    """One job. `body` is the request from which it can be begun again.
+    """One job. `body` is the request from which it can be begun again."""
 
-    `clean_up` is called before it ends: it removes what was sent for it alone.
-    """
-
-    def __init__(
-        self,
-        body: JobBody,
-        *,
-        id: str = "",  # noqa: A002
-        state: JobState = "queued",
-        clean_up: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, body: JobBody, *, id: str = "") -> None:  # noqa: A002
         self.id = id or secrets.token_hex(8)
         self.kind: JobKind = KINDS[type(body)]
         self.body = body
+        self.request: dict[str, Any] = msgspec.to_builtins(body)
         self.created = time.time()
         self.result: dict[str, Any] | None = None
         self.error: dict[str, Any] | None = None
         self.progress: Progress | None = None
-        self.stop = Stop()
-        """Ends what is done for the job at once."""
-        self.clean_up = clean_up
         self._lock = RLock()
         self._events: list[JobEvent] = []
         self._number = 0
         self._listeners: set[Callable[[], None]] = set()
-        self._wanted: JobState | None = None
         self._written: list[tuple[str, list[tuple[str, str]]]] = []
         self._told = 0.0
-        self.set_state(state)
+        self.set_state("queued")
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will happen."""
         return self.state in ("done", "failed", "cancelled")
 
-    @property
-    def request(self) -> dict[str, Any]:
-        """The request as plain data."""
-        return msgspec.to_builtins(self.body)
-
     def describe(self) -> ToldJob:
         """Return the state; with the result or the error once it has ended."""
         with self._lock:
-            about = (self.id, self.kind, self.state, self.created, self.request)
-            return ToldJob(*about, self.progress, self.result, self.error)
+            return ToldJob(*(getattr(self, name) for name in ToldJob.__struct_fields__))
 
     def summarize(self) -> ToldJob:
         """Return the state, which is always small: of the request the beginning of its prompt."""
-        prompt = getattr(self.body, "prompt", "")[:_SHORT_PROMPT]
+        prompt = self.request.get("prompt", "")[:_SHORT_PROMPT]
         return msgspec.structs.replace(self.describe(), request={"prompt": prompt} if prompt else {}, result=None)
 
     def add(self, kind: str, /, **data: Any) -> None:
@@ -161,7 +142,8 @@ class ServedJob:
         with self._lock:
             self.state: JobState = state
             if state == "queued":
-                self._wanted, self.stop = None, Stop()
+                self.stop = Stop()
+                """Ends what is done for the job at once, with StoppedError."""
             self.add("state", state=state)
 
     def end(self, result: dict[str, Any] | BaseException) -> None:
@@ -172,22 +154,6 @@ class ServedJob:
             else:
                 self.result = result
             self.set_state("failed" if self.error else "done")
-
-    def ask_to_stop(self, state: JobState, *, at_once: bool = False) -> None:
-        """Ask a running job to stop, and to be in this state then: after its present judgement, or at its next event.
-
-        Cancelling is always at once.
-        """
-        with self._lock:
-            if self._wanted != "cancelled":
-                self._wanted = state
-            if at_once or state == "cancelled":
-                self.stop.set(StoppedError(self._wanted))
-
-    def check_stopped(self) -> None:
-        """Raise StoppedError if the job was asked to stop. It is called between two pairs."""
-        if self._wanted:
-            raise StoppedError(self._wanted)
 
     def _tell_text(self) -> None:
         if self._written:

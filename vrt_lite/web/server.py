@@ -30,11 +30,11 @@ from vrt_lite.api import Judge
 from vrt_lite.errors import UsageError, VrtError
 from vrt_lite.shortage import limit_heaps
 from vrt_lite.web.access import AccessMiddleware, is_loopback
-from vrt_lite.web.endpoints import JsonAnswer
-from vrt_lite.web.job_context import JudgeChoice
+from vrt_lite.web.endpoints import answer_error
 from vrt_lite.web.refusals import describe_error
 from vrt_lite.web.routes import make_routes
-from vrt_lite.web.server_state import ServerState
+from vrt_lite.web.served_job import ServedJob
+from vrt_lite.web.server_state import JudgeChoice, ServerState
 
 TOKEN_VARIABLE: Final = "VRT_LITE_TOKEN"
 _LEAST_TOKEN = 16
@@ -109,20 +109,26 @@ def build_application(state: ServerState, *, host: str, names: Collection[str], 
 
 async def _adopt_jobs(state: ServerState) -> None:
     while True:
+        with contextlib.suppress(OSError):  # of a full disk, until it has room
+            await to_thread.run_sync(state.queue.adopt_jobs)
         await asyncio.sleep(_ADOPT_SECONDS)
-        await to_thread.run_sync(state.queue.adopt_jobs)
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     told = describe_error(error)
-    status = told.pop("status")
     if isinstance(error, HTTPException):
-        status, told = error.status_code, {"kind": "http", "message": error.detail}
+        told |= {"status": error.status_code, "kind": "http", "message": error.detail}
     seconds = getattr(error, "retry_seconds", None)
     headers = {"retry-after": str(seconds)} if seconds else {}
-    if status in (408, 413):
+    if told["status"] in (408, 413):
         headers["connection"] = "close"
-    return JsonAnswer({"error": told}, status, headers)
+    return answer_error(**told, headers=headers)
+
+
+def _perform_job(job: ServedJob, state: ServerState) -> dict[str, Any]:
+    from vrt_lite.web.job_work import perform_job  # noqa: PLC0415 - numpy
+
+    return perform_job(job, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +155,7 @@ def run_server(options: ServeOptions, *, say: Callable[[str], None]) -> None:
         query = f"?token={token}" if token else ""
         here, *others = (f"http://{f'[{name}]' if ':' in name else name}:{port}/{query}" for name in _addresses(host))
         others += [f"https://{name}/{query}" for name in options.names]
-        state = ServerState(store=options.store, folders=options.folders, choice=options.choice)
+        state = ServerState(_perform_job, store=options.store, folders=options.folders, choice=options.choice)
         try:
             app = build_application(state, host=options.host, names=options.names, token=token)
             server = uvicorn.Server(_configure(app))

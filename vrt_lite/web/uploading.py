@@ -40,11 +40,12 @@ class BodyReader:
         self._silence = silence_seconds
         self._running = 0
 
-    async def take_clips(self, request: Request, *fields: str) -> tuple[UploadDraft, dict[str, str]]:
-        """Take the clips that a request sends; return them, and the fields of its form that are text.
+    async def take_clips(self, request: Request, *fields: str) -> dict[str, str]:
+        """Take the clips that a request sends, and keep them; return the id of each, by its field.
 
-        A form has each clip in a field of its own: one file, or numbered pictures, `fps` a second. A body that is no
-        form is the first clip itself. RefusedRequestError or UsageError for all else: then nothing is left of it.
+        A form has each clip in a field of its own: one file, or numbered pictures, `fps` a second. Its other fields,
+        which are text, are returned too. A body that is no form is the first clip itself. RefusedRequestError or
+        UsageError for all else: then nothing is left of it.
         """
         most_bytes = len(fields) * MOST_UPLOAD_BYTES + MOST_BODY_BYTES
         if self._running >= _MOST_AT_ONCE:
@@ -60,13 +61,11 @@ class BodyReader:
             async for part in self._receive(request, most_bytes):
                 await run_in_threadpool(form.read if form else draft.write, part)
             texts = form.end() if form else {}
-            await run_in_threadpool(draft.finish, texts.pop("fps", ""))
-        except BaseException:
-            await run_in_threadpool(draft.remove)
-            raise
+            ids = await run_in_threadpool(draft.keep, texts.pop("fps", ""))
+            return texts | ids
         finally:
             self._running -= 1
-        return draft, texts
+            await run_in_threadpool(draft.remove)
 
     async def read_json(self, request: Request) -> bytes:
         """Read a body of JSON. A page of another site cannot send this type without being asked first."""
@@ -127,7 +126,7 @@ class _Form:
 
     def end(self) -> dict[str, str]:
         """Return the fields that are text. UsageError if the form has no end, or no file."""
-        if not self._ended or not self._draft.ids:
+        if not self._ended or not self._draft.folders:
             raise UsageError(f"The form has no end, or no file; allowed: {', '.join(self._clips)}. See /openapi.json.")
         return {field: text.decode(errors="replace") for field, text in self._texts.items()}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import secrets
 import time
@@ -21,6 +19,7 @@ from vrt_lite.evaluation.metrics import share
 from vrt_lite.protocol.verdict import MIRROR
 from vrt_lite.ranking.rank_run import read_rank_about
 from vrt_lite.records.pairs import JudgedPair
+from vrt_lite.runs.export import csv_line
 from vrt_lite.runs.run import Run
 from vrt_lite.runs.store import Store
 from vrt_lite.web.refusals import RefusedRequestError
@@ -106,16 +105,16 @@ def read_votes(run: Run) -> list[PersonVote]:
 def write_table(run: Run) -> Iterator[str]:
     """Yield the lines of the table that `vrt-lite eval` reads: a, b, prompt, overall, id."""
     paths = _find_clips(run)
-    yield _line("a", "b", "prompt", "overall", "id")
+    yield csv_line(("a", "b", "prompt", "overall", "id"))
     for number, vote in enumerate(read_votes(run), start=1):
         a, b = (str(paths.get(sha256, f"{sha256}.missing")) for sha256 in (vote.first, vote.second))
-        yield _line(a, b, vote.prompt, _LETTERS[vote.winner], str(number))
+        yield csv_line((a, b, vote.prompt, _LETTERS[vote.winner], number))
 
 
 def measure_agreement(run: Run, store: Store) -> list[dict[str, Any]]:
     """Compare the votes of a run with each judge that judged the same clips, in any run of the store.
 
-    Returns for each judge the pairs that it agrees on, of how many, and the share with Wilson's 95 % interval. A tie
+    Returns for each judge the share of the pairs that it agrees on, with Wilson's 95 % interval. A tie
     agrees with a tie; an undecided pair agrees with none.
     """
     votes = {_key(vote): vote for vote in read_votes(run)}
@@ -127,14 +126,9 @@ def measure_agreement(run: Run, store: Store) -> list[dict[str, Any]]:
             if vote and pair.overall:
                 said = pair.overall if pair.first == vote.first else pair.overall.mirrored()
                 agrees = not said.undecided and said.winner == vote.winner
-                agreed.setdefault(_name_judge(other, pair), {}).setdefault(_key(pair), agrees)
-    told: list[dict[str, Any]] = []
-    for judge, by_pair in agreed.items():
-        of = share(sum(by_pair.values()), len(by_pair))
-        told.append(
-            {"judge": judge, "agrees": of.right, "of": of.of, "share": of.value, "low": of.low, "high": of.high}
-        )
-    return told
+                agreed.setdefault(other.about.get("model", "unknown"), {}).setdefault(_key(pair), agrees)
+    shares = {judge: share(sum(by_pair.values()), len(by_pair)) for judge, by_pair in agreed.items()}
+    return [{"judge": judge, **msgspec.structs.asdict(of)} for judge, of in shares.items()]
 
 
 def _find_clips(run: Run) -> dict[str, Path]:
@@ -157,17 +151,6 @@ def _runs_with(clips: set[str], store: Store, this: Run) -> Iterator[Run]:
             yield store.run(info.name)
 
 
-def _name_judge(run: Run, pair: JudgedPair) -> str:
-    judgement = run.read_pair(pair)
-    return judgement.model.name if judgement else "unknown"
-
-
 def _key(pair: PersonVote | JudgedPair) -> str:
     """Return what a vote is kept by: both clips, in either order, and the prompt."""
     return json.dumps([*sorted((pair.first, pair.second)), pair.prompt])
-
-
-def _line(*cells: str) -> str:
-    written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerow(cells)
-    return written.getvalue()
