@@ -91,7 +91,6 @@ def test_paths_outside_are_refused_alike_whether_they_are_there_or_not(served: S
             served.post("/v1/compare", a=path, b=CIRCLE),
             served.post("/v1/rank", clips=[path, CIRCLE]),
             served.post("/v1/rewards", prompt="", clips=[path, CIRCLE]),
-            served.post("/v1/run/copy", run="none", top=1, folder=path),
             served.client.get("/v1/folders", params={"path": path or "/"}),
         ]
         statuses = [answer.status_code for answer in answers]

@@ -1,7 +1,7 @@
 // Jobs at work: their events are shown as they come, and at the end their result.
 
 import { address, ask, complain, doing, follow, tell } from "./api.js";
-import { add, all, count, draw, duration, fileName, h, makeField, makeTitle, moment, position } from "./dom.js";
+import { add, all, count, draw, duration, fileName, h, makeTitle, moment, position } from "./dom.js";
 import { put, quotePrompt, said, visible } from "./dom.js";
 import { drawMoments, makeChip, showPage, showPair } from "./pair.js";
 import { makeScreens, makeVideo, startPlayers } from "./players.js";
@@ -13,12 +13,12 @@ const NOTES = { snapshot: "Saw", think: "Thinks", recommend: "Leans to" };
 const PARTS = { ...NOTES, final: "Answers", answer: "Answers", call: "Asks for" };
 
 /** What the pages of all jobs have: state, progress, time left, and a button that ends the job. */
-export function makeControls(id, ending = "Cancel") {
+function makeControls(id) {
   const stage = h.span({ role: "status" }, WORDS.queued);
   const left = h.span({ class: "quiet" });
   const bar = h.progress({ max: 1, "aria-label": "This step" });
   const press = () => ask(`/v1/jobs/${id}`, "DELETE").catch((error) => complain(stage, error));
-  const cancel = h.button({ type: "button", onclick: press, hidden: true }, ending);
+  const cancel = h.button({ type: "button", onclick: press, hidden: true }, "Cancel");
   let [running, end] = [false, null];
   const showTime = () => {
     const seconds = (end - Date.now()) / 1000;
@@ -57,7 +57,7 @@ export function makeControls(id, ending = "Cancel") {
 }
 
 /** What a comparison has come to: its verdict, and what can be done next. */
-function showOutcome(main, { job, pair, media }) {
+function showOutcome(main, { job, run, pair, media }) {
   const article = showPair(pair, media);
   const status = h.span({ role: "status", class: "quiet" });
   const again = doing(status, async () => {
@@ -65,7 +65,7 @@ function showOutcome(main, { job, pair, media }) {
     location.assign(`/jobs/${next.id}`);
   });
   const button = h.button({ type: "button", onclick: again }, "Judge the other order too");
-  const all = h.a({ href: address("/run", { run: job.run }) }, "All comparisons of this day");
+  const all = h.a({ href: address("/run", { run }) }, "All comparisons of this day");
   const others = h.a({ href: "/" }, "Compare two others");
   add(article, h.p({ class: "actions" }, !job.request.both_orders && button, status, others, all));
   main.classList.remove("live");
@@ -148,22 +148,7 @@ function watchComparison(main, { job, clips }) {
   });
 }
 
-/** What can be done with a ranking that has ended. */
-function showAfter(run, folders) {
-  const status = h.span({ role: "status", class: "quiet" });
-  const top = h.input({ id: "top", type: "number", min: 1, value: 3 });
-  const folder = h.select({ id: "folder" }, folders.map((value) => h.option({ value }, `${value}/best`)));
-  const copy = doing(status, async () => {
-    const done = await ask("/v1/run/copy", "POST", { run, top: Number(top.value), folder: folder.value });
-    tell(status, [`${done.copies.length} copied`, ...done.flagged].join(". "));
-  });
-  const actions = h.p({ class: "actions" }, h.button({ type: "submit" }, "Copy the best"), " ", status);
-  const fields = [makeField("How many", top), makeField("Copy to", folder)];
-  const form = folders.length > 0 && h.form({ class: "ask", onsubmit: copy }, fields, actions);
-  return h.section(h.h2("The best"), h.p(h.a({ href: address("/run", { run }) }, "Open the whole result")), form);
-}
-
-function watchRanking(main, { job }, { folders }) {
+function watchRanking(main, { job }) {
   const controls = makeControls(job.id);
   const title = makeTitle("Ranking");
   const last = h.p({ class: "quiet" });
@@ -187,30 +172,15 @@ function watchRanking(main, { job }, { folders }) {
     end(told) {
       if (told.state !== "done") return controls.fail(told, title);
       title.textContent = "Ranked";
-      leaders.after(showAfter(told.result.run, folders));
+      leaders.after(h.p(h.a({ href: address("/run", { run: told.result.run }) }, "Open the whole result")));
     },
   });
 }
 
 /** The page of a job: at work, or its result. */
-export async function showJob(main, id, about) {
+export async function showJob(main, id) {
   const told = await ask(`/view/jobs/${id}`);
   if (told.pair) showOutcome(main, told);
   else if (told.job.kind === "compare") watchComparison(main, told);
-  else watchRanking(main, told, about);
-}
-
-/** A model that is pulled. */
-export function followPull(place, id) {
-  const controls = makeControls(id, "Stop");
-  put(place, h.h2("Pulling"), controls.head, controls.actions);
-  follow(id, {
-    state: controls.setState,
-    log: (told) => controls.setStep(told.line, 0, 0),
-    progress: (told) => controls.setStep(told.words, told.done, told.most),
-    end({ state, error }) {
-      if (state === "done") location.reload();
-      else if (error) complain(controls.stage, error);
-    },
-  });
+  else watchRanking(main, told);
 }

@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from vrt_lite.web.served_job import ServedJob
+from vrt_lite.web.jobs import Job
 
 _HEARTBEAT_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
@@ -21,12 +21,12 @@ _LOOK_SECONDS = 0.5
 class EventStream(StreamingResponse):
     """All events of a job after one, and last how it ended. `give_up` is called if the client goes away before."""
 
-    def __init__(self, job: ServedJob, *, after: int = 0, give_up: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, job: Job, *, after: int = 0, give_up: Callable[[], object] = lambda: None) -> None:
         headers = {"x-accel-buffering": "no"}  # lets nginx pass each event on when it comes
         super().__init__(self._write(job, after, give_up), media_type="text/event-stream", headers=headers)
 
     @staticmethod
-    async def _write(job: ServedJob, after: int, give_up: Callable[[], object]) -> AsyncIterator[str]:
+    async def _write(job: Job, after: int, give_up: Callable[[], object]) -> AsyncIterator[str]:
         try:
             async for ended in _follow(job, _HEARTBEAT_SECONDS):
                 events = job.events_after(after)
@@ -34,7 +34,7 @@ class EventStream(StreamingResponse):
                     after = event.number
                     yield _format_event(after, event.kind, event.data)
                 if ended:
-                    yield _format_event(after, "end", msgspec.to_builtins(job.describe()))
+                    yield _format_event(after, "end", msgspec.to_builtins(job))
                 elif not events:
                     yield ": still there\n\n"
         finally:
@@ -42,7 +42,7 @@ class EventStream(StreamingResponse):
                 give_up()
 
 
-async def wait_for_end(job: ServedJob, request: Request) -> bool:
+async def wait_for_end(job: Job, request: Request) -> bool:
     """Wait until a job has ended. Returns False if the client has gone away before."""
     async for _ in _follow(job, _LOOK_SECONDS):
         if await request.is_disconnected():
@@ -50,7 +50,7 @@ async def wait_for_end(job: ServedJob, request: Request) -> bool:
     return True
 
 
-async def _follow(job: ServedJob, seconds: float) -> AsyncIterator[bool]:
+async def _follow(job: Job, seconds: float) -> AsyncIterator[bool]:
     """Yield at once, and after events of a job or so many seconds without one, whether it had ended by then."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 

@@ -11,28 +11,26 @@ import contextlib
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Condition, Thread
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from vrt_lite.disk import locked, write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.runs.database import Owner, is_alive, new_owner
+from vrt_lite.web.jobs import Job, JobState, StoppedError
 from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import MOST_BODY_BYTES, read_body
-from vrt_lite.web.served_job import KINDS, JobState, ServedJob, StoppedError, ToldJob
+from vrt_lite.web.request_bodies import BODIES, MOST_BODY_BYTES, JobKind, read_body
 
-_BODIES = {kind: body for body, kind in KINDS.items()}
 _ID = re.compile(r"[0-9a-f]{16}")
 
 
 class _KeptJob(msgspec.Struct):
-    kind: Literal["compare", "rank", "rewards"]
-    request: dict[str, Any]
+    kind: JobKind
+    request: Any
     owner: Owner
 
 
@@ -44,36 +42,35 @@ class JobFiles:
         self._owner = new_owner()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def keep(self, job: ServedJob) -> None:
+    def keep(self, job: Job) -> None:
         """Write a job's file: it is on the disk on return. Raises OSError."""
-        about = {"kind": job.kind, "request": job.request, "owner": asdict(self._owner)}
-        write_file(self._path(job), json.dumps(about).encode())
+        about = _KeptJob(job.kind, job.request, self._owner)
+        write_file(self._path(job), json.dumps(msgspec.to_builtins(about)).encode())
 
-    def forget(self, job: ServedJob) -> None:
+    def forget(self, job: Job) -> None:
         """Remove a job's file, if there is one."""
         with contextlib.suppress(OSError):
             self._path(job).unlink(missing_ok=True)
 
-    def take_over(self) -> list[ServedJob]:
+    def take_over(self) -> list[Job]:
         """Return the jobs that servers have left which do not run any more; they are ours now.
 
         A damaged file, and one that is no file, is left as it is.
         """
+        found: list[Job] = []
         with locked("jobs"):  # of two servers one gets a job
-            return list(self._take_over())
+            for path in sorted(self._folder.glob("*.json")):
+                with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError, UsageError):
+                    if not _ID.fullmatch(path.stem) or not path.is_file() or path.stat().st_size > 2 * MOST_BODY_BYTES:
+                        continue
+                    about = msgspec.json.decode(path.read_bytes(), type=_KeptJob)
+                    if not is_alive(about.owner):
+                        job = Job(about.kind, read_body(about.request, BODIES[about.kind]), id=path.stem)
+                        self.keep(job)
+                        found.append(job)
+        return found
 
-    def _take_over(self) -> Iterator[ServedJob]:
-        for path in sorted(self._folder.glob("*.json")):
-            with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError, UsageError):
-                if not _ID.fullmatch(path.stem) or not path.is_file() or path.stat().st_size > 2 * MOST_BODY_BYTES:
-                    continue
-                about = msgspec.json.decode(path.read_bytes(), type=_KeptJob)
-                if not is_alive(about.owner):
-                    job = ServedJob(read_body(about.request, _BODIES[about.kind]), id=path.stem)
-                    self.keep(job)
-                    yield job
-
-    def _path(self, job: ServedJob) -> Path:
+    def _path(self, job: Job) -> Path:
         return self._folder / f"{job.id}.json"
 
 
@@ -94,19 +91,19 @@ class JobQueue:
 
     def __init__(
         self,
-        perform: Callable[[ServedJob], dict[str, Any]],
+        perform: Callable[[Job], dict[str, Any]],
         files: JobFiles,
         *,
-        admits: Callable[[ServedJob, int], bool] = lambda job, running: True,
+        admits: Callable[[Job, int], bool] = lambda job, running: True,
         threads: int = 1,
     ) -> None:
         self._perform = perform
         self._files = files
         self._admits = admits
         self._changed = Condition()
-        self._jobs: dict[str, ServedJob] = {}
-        self._waiting: deque[ServedJob] = deque()
-        self._running: set[ServedJob] = set()
+        self._jobs: dict[str, Job] = {}
+        self._waiting: deque[Job] = deque()
+        self._running: set[Job] = set()
         self._closing = False
         self._threads = [Thread(target=self._work, name=f"job {n}", daemon=True) for n in range(threads)]
         for thread in self._threads:
@@ -130,7 +127,7 @@ class JobQueue:
         for thread in self._threads:
             thread.join()
 
-    def add(self, job: ServedJob, *, keep: bool) -> None:
+    def add(self, job: Job, *, keep: bool) -> None:
         """Put a job in the queue; with `keep` a server that starts after a crash finds it.
 
         RefusedRequestError, with a time, if the queue is full; OSError if the disk is.
@@ -153,29 +150,19 @@ class JobQueue:
             self._forget_old()
             self._changed.notify_all()
 
-    def run_apart(self, job: ServedJob) -> None:
-        """Do a job in a thread of its own: a pull, which needs no engine. RefusedRequestError if one runs already."""
-        with self._changed:
-            if any(other.kind == job.kind for other in self._running):
-                raise RefusedRequestError(429, "busy", "One model is being pulled already.", retry_seconds=60)
-            self._jobs[job.id] = job
-            self._running.add(job)
-            self._forget_old()
-        Thread(target=self._do, args=(job,), name=job.kind, daemon=True).start()
-
-    def find(self, id: str) -> ServedJob:  # noqa: A002
+    def find(self, id: str) -> Job:  # noqa: A002
         """Find a job. RefusedRequestError if there is none, or it ended long ago."""
         with self._changed:
             if job := self._jobs.get(id):
                 return job
         raise RefusedRequestError(404, "missing_job", f"There is no job {id[:40]!r}. What it judged is in the runs.")
 
-    def jobs(self) -> Sequence[ServedJob]:
+    def jobs(self) -> Sequence[Job]:
         """Return all jobs that are remembered, the newest first."""
         with self._changed:
             return sorted(self._jobs.values(), key=lambda job: -job.created)
 
-    def cancel(self, job: ServedJob) -> ToldJob:
+    def cancel(self, job: Job) -> Job:
         """Cancel a job: at once if it waits, else at its next event; return what it is then."""
         with self._changed:
             if job in self._running:
@@ -184,7 +171,7 @@ class JobQueue:
                 if job in self._waiting:
                     self._waiting.remove(job)
                 self._put(job, "cancelled")
-        return job.describe()
+        return job
 
     def is_short_job_queued(self) -> bool:
         """Return whether a job that is shorter than a ranking waits."""
@@ -203,19 +190,18 @@ class JobQueue:
         while job := self._take():
             self._do(job)
 
-    def _take(self) -> ServedJob | None:
+    def _take(self) -> Job | None:
         """Wait for the first job until it may begin; None when the queue is closed."""
         with self._changed:
             while not self._closing:
-                judging = sum(job.kind != "pull" for job in self._running)
-                if self._waiting and self._admits(self._waiting[0], judging):
+                if self._waiting and self._admits(self._waiting[0], len(self._running)):
                     job = self._waiting.popleft()
                     self._running.add(job)
                     return job
                 self._changed.wait(_POLL_SECONDS if self._waiting else None)
         return None
 
-    def _do(self, job: ServedJob) -> None:
+    def _do(self, job: Job) -> None:
         """Do a job to its end, or until it is stopped. Whatever it does, the next one is served."""
         state, result = None, None
         try:
@@ -234,7 +220,7 @@ class JobQueue:
                 job.end(result or {})
             self._changed.notify_all()
 
-    def _put(self, job: ServedJob, state: JobState) -> None:
+    def _put(self, job: Job, state: JobState) -> None:
         """Put a job into a state, and in the queue if that is its state."""
         if state == "queued":
             self._waiting.append(job)

@@ -8,12 +8,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import msgspec
 
-from vrt_lite.errors import NoVerdictError, VideoError, VrtError
+from vrt_lite.errors import NoVerdictError, VideoError
 from vrt_lite.interfaces import (
     Encoding,
     Event,
@@ -50,10 +49,9 @@ from vrt_lite.show.run_views import describe_judgement
 from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event, list_warnings, name_judge
 from vrt_lite.viewer.clip_media import place_served
 from vrt_lite.viewer.ranking_view import describe_ladder
-from vrt_lite.web.clip_store import name_clip
+from vrt_lite.web.jobs import Job, StoppedError
 from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody
-from vrt_lite.web.served_job import ServedJob, StoppedError
+from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody
 from vrt_lite.web.server_state import ServerState
 
 _LADDER_SECONDS = 0.5
@@ -64,7 +62,7 @@ _MOST_SHOWN = 100
 class JobWatcher:
     """Tells a job how its judging goes. Between two judgements it may stop the work, or give way to a shorter job."""
 
-    def __init__(self, job: ServedJob, state: ServerState, judge: PairJudge) -> None:
+    def __init__(self, job: Job, state: ServerState, judge: PairJudge) -> None:
         self._job = job
         self._state = state
         self._judge = judge
@@ -81,7 +79,7 @@ class JobWatcher:
         looks = [self._judge.look_at(path) for path in clips]
         self._spaces = tuple(look.workspace for look in looks)
         about = [
-            {"name": name_clip(path), "seconds": look.duration_seconds, "address": self._make_address(path)}
+            self._state.clip_store.describe(path) | {"seconds": look.duration_seconds}
             for path, look in zip(clips, looks, strict=True)
         ]
         self._job.add("pair", clips=about[::-1] if exchanged else about, exchanged=exchanged)
@@ -157,14 +155,11 @@ class JobWatcher:
 
 
 _NAME = re.compile(r"""^(['"]).*?\1 """)
-_TELL_SECONDS = 0.25
 
 
-def perform_job(job: ServedJob, state: ServerState) -> dict[str, Any]:
+def perform_job(job: Job, state: ServerState) -> dict[str, Any]:
     """Do a job; return its result as plain data. Raises what the judge raises, and StoppedError."""
-    body = job.body
-    if isinstance(body, PullBody):
-        return _pull_model(job, body)
+    body = job.request
     try:
         with state.lend_judge(job) as (judge, store):
             watcher = JobWatcher(job, state, judge)
@@ -177,7 +172,7 @@ def perform_job(job: ServedJob, state: ServerState) -> dict[str, Any]:
 
 
 def _compare_clips(
-    job: ServedJob, body: CompareBody, state: ServerState, watcher: JobWatcher, judge: PairJudge, store: Store
+    job: Job, body: CompareBody, state: ServerState, watcher: JobWatcher, judge: PairJudge, store: Store
 ) -> dict[str, Any]:
     """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
     clips = (state.clip_store.find(body.a), state.clip_store.find(body.b))
@@ -275,44 +270,3 @@ def _list_rewards(ranking: Ranking, clips: list[tuple[str, Path]], store: Store)
     known = {"judge": ranking.judge, "scope": ranking.scope, "warnings": list_warnings(ladder.conditions)}
     told = {"run": ranking.run, "judgements": ladder.judgements, "found": ranking.found}
     return {"rewards": rewards, **known, **told}
-
-
-class JobTransfer:
-    """Tells a job how a pull goes. A cancelled pull stops at the next bytes; what has arrived whole is kept."""
-
-    def __init__(self, job: ServedJob) -> None:
-        self._job = job
-        self._lock = Lock()
-        self._words, self._done, self._total, self._told = "", 0, 0, 0.0
-
-    def say(self, line: str) -> None:
-        """Tell a line."""
-        self._job.add("log", line=line)
-
-    def begin(self, words: str, total: int) -> None:
-        """Begin anew with this much work, in bytes."""
-        with self._lock:
-            self._words, self._done, self._total = words, 0, total
-
-    def advance(self, count: int) -> None:
-        """Add to what has arrived. StoppedError if the job was cancelled."""
-        self._job.stop.check()
-        with self._lock:
-            self._done += count
-            if time.monotonic() - self._told < _TELL_SECONDS and self._done < self._total:
-                return
-            self._told = time.monotonic()
-            done = min(max(self._done, 0), self._total)
-        self._job.tell(Progress(done, self._total, words=self._words))
-
-
-def _pull_model(job: ServedJob, body: PullBody) -> dict[str, Any]:
-    """Pull a model; return its name."""
-    from vrt_lite.pulling import pull  # noqa: PLC0415
-
-    try:
-        pulled = pull(body.model, progress=JobTransfer(job))
-    except VrtError:
-        job.stop.check()  # the client of the hub makes an error of its own of whatever stops it
-        raise
-    return {"model": pulled.manifest.name}

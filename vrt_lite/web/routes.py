@@ -7,9 +7,7 @@ import json
 import mimetypes
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from datetime import datetime
 from http import HTTPStatus
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,32 +19,26 @@ from starlette.types import Receive, Scope, Send
 
 from vrt_lite.clip_files import ASSUMED_FPS, MOST_FPS, PICTURE_SUFFIXES
 from vrt_lite.errors import UsageError, VrtError
-from vrt_lite.measures.flags import describe_flags
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import stored_models
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
-from vrt_lite.ranking.ladder import rate_group
-from vrt_lite.ranking.rank_run import read_groups
-from vrt_lite.ranking.winners import copy_winners
 from vrt_lite.records.judgement import JudgedClip, Judgement
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import RunInfo, Store
 from vrt_lite.viewer.clip_media import find_places, place_served
 from vrt_lite.viewer.page_file import make_served_page
 from vrt_lite.viewer.pair_view import prepare_pair
-from vrt_lite.web.clip_store import name_clip
 from vrt_lite.web.endpoints import ENDPOINTS, Endpoint, JsonAnswer, answer_error, describe_api
 from vrt_lite.web.event_stream import EventStream, wait_for_end
+from vrt_lite.web.jobs import Job
 from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import CompareBody, CopyBody, PullBody, RankBody, RewardsBody, VoteBody, read_body
-from vrt_lite.web.served_job import ServedJob, ToldJob
+from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody, VoteBody, read_body
 from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.uploading import sends_form
 from vrt_lite.web.votes import measure_agreement, write_table
 
 _MOST_DIGITS = 9
-_Asked = CompareBody | RankBody | RewardsBody
 
 
 @Endpoint("POST", "/v1/compare", body=CompareBody, answer=Judgement, files=("a", "b"))
@@ -61,7 +53,7 @@ async def compare(state: ServerState, request: Request) -> Response:
 
 async def judge(state: ServerState, request: Request, body: CompareBody | RankBody | RewardsBody) -> Response:
     """Judge clips, or the videos of a folder. The answer is the result, or without `wait` the job."""
-    job = ServedJob(body)
+    job = Job(body.kind, body)
 
     def begin() -> None:
         clips = (body.a, body.b) if isinstance(body, CompareBody) else body.clips
@@ -85,7 +77,7 @@ async def judge(state: ServerState, request: Request, body: CompareBody | RankBo
     return answer_error(**told, headers=headers)
 
 
-@Endpoint("POST", "/v1/rank", answer=ToldJob)
+@Endpoint("POST", "/v1/rank", answer=Job)
 async def rank(state: ServerState, request: Request, body: RankBody) -> Response:
     """Rank clips, or the videos of a folder. The answer is a job, unless `wait` is set."""
     return await judge(state, request, body)
@@ -126,20 +118,6 @@ def list_judges(state: ServerState) -> dict[str, Any]:
     return {"models": models, "memory_bytes": memory, "default": state.choice.model}
 
 
-@Endpoint("POST", "/v1/models/pull", answer=ToldJob)
-def pull(state: ServerState, body: PullBody) -> Response:
-    """Pull a model that this project knows by name."""
-    from vrt_lite.models import bundled_names  # noqa: PLC0415
-    from vrt_lite.models.library import recipes  # noqa: PLC0415
-
-    known = sorted(set(recipes()) - set(bundled_names()))
-    if body.model not in known:
-        raise UsageError(f"{body.model[:80]!r} is no model that can be pulled by name. Those are: {', '.join(known)}.")
-    job = ServedJob(body)
-    state.queue.run_apart(job)
-    return _answer_job(job)
-
-
 @Endpoint("GET", "/v1/jobs")
 async def list_jobs(state: ServerState) -> dict[str, Any]:
     """List the jobs that are remembered, the newest first, without their requests and results."""
@@ -147,13 +125,13 @@ async def list_jobs(state: ServerState) -> dict[str, Any]:
 
 
 @Endpoint("GET", "/v1/jobs/{job}")
-async def show_job(state: ServerState, job: str) -> ToldJob:
+async def show_job(state: ServerState, job: str) -> Job:
     """Describe a job: its state, and its result once it has ended."""
-    return state.queue.find(job).describe()
+    return state.queue.find(job)
 
 
 @Endpoint("DELETE", "/v1/jobs/{job}", status=HTTPStatus.ACCEPTED)
-async def cancel_job(state: ServerState, job: str) -> ToldJob:
+async def cancel_job(state: ServerState, job: str) -> Job:
     """Cancel a job. What it has judged is kept."""
     return state.queue.cancel(state.queue.find(job))
 
@@ -165,8 +143,8 @@ async def follow_job(state: ServerState, request: Request, job: str) -> Response
     return EventStream(state.queue.find(job), after=after or 0)
 
 
-def _answer_job(job: ServedJob) -> Response:
-    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED, {"location": f"/v1/jobs/{job.id}"})
+def _answer_job(job: Job) -> Response:
+    return JsonAnswer(job, HTTPStatus.ACCEPTED, {"location": f"/v1/jobs/{job.id}"})
 
 
 _MOST_PROMPT = 200
@@ -175,22 +153,16 @@ _MOST_PROMPT = 200
 @Endpoint("GET", "/v1/runs")
 def list_runs(state: ServerState, search: str = "") -> dict[str, Any]:
     """List the runs of the store whose names or prompts have all words of `search`, the last used first."""
-    words, found = search.casefold().split(), list[dict[str, Any]]()
-    for info in state.store.runs():
-        prompts = _list_prompts(info, state.store if words else None)
-        text = f"{info.name} {info.kind} {' '.join(prompts)}".casefold()
-        if all(word in text for word in words):
-            more = f" (and {len(prompts) - 1} more)" if len(prompts) > 1 else ""
-            told = {
-                "name": info.name,
-                "kind": info.kind,
-                "prompt": "".join(prompts[:1])[:_MOST_PROMPT] + more,
-                "updated": f"{datetime.fromtimestamp(info.updated).astimezone():%Y-%m-%d %H:%M}",
-                "judgements": info.judgements,
-                "failures": info.failures,
-            }
-            found.append(told)
-    return {"runs": found}
+    words = search.casefold().split()
+    runs = [(info, _list_prompts(info, state.store if words else None)) for info in state.store.runs()]
+    return {
+        "runs": [
+            {"prompt": "".join(prompts[:1])[:_MOST_PROMPT], "prompts": len(prompts)}
+            | {name: getattr(info, name) for name in ("name", "kind", "updated", "judgements", "failures")}
+            for info, prompts in runs
+            if all(word in f"{info.name} {info.kind} {' '.join(prompts)}".casefold() for word in words)
+        ]
+    }
 
 
 @Endpoint("GET", "/v1/run/export")
@@ -204,27 +176,6 @@ def export_run(state: ServerState, run: str = "", format: str = "csv") -> Respon
             return _send_file(json_lines(found), f"{found.name}.jsonl", "application/jsonl")
         case _:
             raise UsageError(f"The format {format[:20]!r} is neither csv nor jsonl.")
-
-
-@Endpoint("POST", "/v1/run/copy")
-def copy_best(state: ServerState, body: CopyBody) -> dict[str, list[str]]:
-    """Copy a ranking's best clips to the folder `best` of an allowed folder, numbered.
-
-    The answer has where the copies are, and those of the clips that have a measured fault, in words.
-    """
-    run = state.store.run(body.run)
-    if run.kind != "rank":
-        raise UsageError(f"Run {run.name!r} is no ranking.")
-    folder = state.clip_store.find_folder(body.folder) / "best"
-    ladders = [rate_group(group) for group in read_groups(run)]
-    chosen = [(ladder.group, ladder.ranked[: body.top]) for ladder in ladders]
-    clips = list(chain.from_iterable(clips for _, clips in chosen))
-    for path in (folder, *(clip.path for clip in clips)):
-        state.clip_store.check_allowed(path)
-    return {
-        "copies": [str(path) for path in copy_winners(chosen, folder)],
-        "flagged": [f"{clip.name} is flagged: {describe_flags(clip.flags)}" for clip in clips if clip.flags],
-    }
 
 
 @Endpoint("GET", "/v1/votes")
@@ -256,8 +207,7 @@ def _list_prompts(info: RunInfo, store: Store | None) -> list[str]:
     """List the prompts of a run; those of comparisons, which are in the `store` alone, if it is given."""
     if store and info.kind == "compare":
         return list(dict.fromkeys(result.prompt for result in store.run(info.name).results()))
-    prompts = info.about.get("prompts", info.about.get("prompt") or [])
-    return [prompts] if isinstance(prompts, str) else list(map(str, prompts))
+    return info.about.get("prompts") or []
 
 
 def _send_file(lines: Iterator[str], name: str, kind: str) -> StreamingResponse:
@@ -324,13 +274,13 @@ def view_pair(state: ServerState, run: str = "", pair: str = "") -> dict[str, An
 def view_job(state: ServerState, job: str) -> dict[str, Any]:
     """Prepare a job for the viewer: the clips of a comparison, and its verdict once it has one."""
     found = state.queue.find(job)
-    request = {name: value for name, value in found.request.items() if name != "clips"}
-    told: dict[str, Any] = {"job": {"id": found.id, "kind": found.kind, "request": request}}
-    if isinstance(found.body, CompareBody):
-        told["clips"] = [_describe_clip(state, clip) for clip in (found.body.a, found.body.b)]
+    told: dict[str, Any] = {"job": found.summarize()}
+    if isinstance(found.request, CompareBody):
+        told["job"]["request"] = found.request
+        told["clips"] = [_describe_clip(state, clip) for clip in (found.request.a, found.request.b)]
         if found.result:
             judgement = Judgement.from_json(found.result["judgement"])
-            told["job"]["run"] = found.result["run"]
+            told["run"] = found.result["run"]
             told |= {"pair": prepare_pair(judgement), "media": _place_clips(state, judgement.inputs)}
     return told
 
@@ -407,8 +357,7 @@ def _has_content(state: ServerState, path: Path, clip: JudgedClip) -> bool:
 def _describe_clip(state: ServerState, clip: str) -> dict[str, str]:
     """Describe a clip of a request; one that is gone has no address."""
     with contextlib.suppress(VrtError):
-        path = state.clip_store.find(clip)
-        return {"name": name_clip(path), "address": state.clip_store.make_address(path)}
+        return state.clip_store.describe(state.clip_store.find(clip))
     return {"name": json.dumps(clip)[1:41], "address": ""}
 
 

@@ -25,8 +25,8 @@ from vrt_lite.runs.store import Store
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.web.clip_store import ClipStore
 from vrt_lite.web.job_queue import JobFiles, JobQueue
+from vrt_lite.web.jobs import Job
 from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.served_job import ServedJob
 from vrt_lite.web.uploading import BodyReader
 from vrt_lite.web.votes import VoteBox
 
@@ -69,7 +69,7 @@ class ServerState:
 
     def __init__(
         self,
-        perform: Callable[[ServedJob, ServerState], dict[str, Any]],
+        perform: Callable[[Job, ServerState], dict[str, Any]],
         *,
         store: Path | None,
         folders: Sequence[Path],
@@ -120,7 +120,7 @@ class ServerState:
             raise ModelError(f"Model {str(model)[:80]!r} is not here. See /v1/models, or: vrt-lite models")
 
     @contextlib.contextmanager
-    def lend_judge(self, job: ServedJob) -> Generator[tuple[PairJudge, Store]]:
+    def lend_judge(self, job: Job) -> Generator[tuple[PairJudge, Store]]:
         """Lend a job that was admitted the judge it asks for, and a store of its own.
 
         The judge stays loaded until a job asks for another one. Two open stores never judge the same question at the
@@ -138,7 +138,7 @@ class ServerState:
             self._usable = None  # the next job loads it again
             raise
 
-    def _admits(self, job: ServedJob, running: int) -> bool:
+    def _admits(self, job: Job, running: int) -> bool:
         """Return whether a job may begin beside others: they use one judge at the same time. It is lent to it then."""
         if self._usable != _wanted(job):
             if running:
@@ -171,7 +171,7 @@ class ServerState:
         return {lane: CapacityLimiter(count) for lane, count in _THREADS.items()}
 
 
-def _wanted(job: ServedJob) -> tuple[str | None, msgspec.Struct]:
+def _wanted(job: Job) -> tuple[str | None, msgspec.Struct]:
     """Return the judge that a job asks for: its model and its options."""
-    body: Any = job.body
+    body: Any = job.request
     return body.model, body.options

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from threading import RLock
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -18,20 +18,12 @@ from vrt_lite.errors import VrtError
 from vrt_lite.interfaces import Stop
 from vrt_lite.records.progress import Progress
 from vrt_lite.web.refusals import describe_error
-from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody
+from vrt_lite.web.request_bodies import JobKind
 
-JobKind = Literal["compare", "rank", "rewards", "pull"]
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
-JobBody = CompareBody | RankBody | RewardsBody | PullBody
-KINDS: Final[dict[type[JobBody], JobKind]] = {
-    CompareBody: "compare",
-    RankBody: "rank",
-    RewardsBody: "rewards",
-    PullBody: "pull",
-}
 _JOIN_SECONDS = 0.1
 _SHORT_PROMPT = 200
-_NEWEST_ONLY = frozenset(("state", "stage", "progress", "ladder", "log"))
+_NEWEST_ONLY = frozenset(("state", "stage", "progress", "ladder"))
 """Of these kinds only the newest event is kept."""
 _OF_ONE_PAIR = frozenset(("pair", "stage", "round", "wrote", "outcome"))
 """These events are about the pair being judged, and are dropped when the next one begins."""
@@ -53,53 +45,40 @@ class JobEvent(NamedTuple):
     data: Mapping[str, Any]
 
 
-class ToldJob(msgspec.Struct):
-    """A job as clients get it. `created` is Unix seconds; what each kind's `result` is, its request tells."""
+class Job(msgspec.Struct, dict=True, eq=False):
+    """A job as clients get it. `created` is Unix seconds; what each kind's `result` is, its request tells.
 
-    id: str
+    `request` is the body that was sent, from which the job can be begun again.
+    """
+
     kind: JobKind
-    state: JobState
-    created: float
-    request: Mapping[str, Any]
-    progress: Progress | None
-    result: dict[str, Any] | None
-    error: dict[str, Any] | None
+    request: Any
+    id: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
+    state: JobState = "queued"
+    created: float = msgspec.field(default_factory=time.time)
+    progress: Progress | None = None
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
 
-
-class ServedJob:
-    """One job. `body` is the request from which it can be begun again."""
-
-    def __init__(self, body: JobBody, *, id: str = "") -> None:  # noqa: A002
-        self.id = id or secrets.token_hex(8)
-        self.kind: JobKind = KINDS[type(body)]
-        self.body = body
-        self.request: dict[str, Any] = msgspec.to_builtins(body)
-        self.created = time.time()
-        self.result: dict[str, Any] | None = None
-        self.error: dict[str, Any] | None = None
-        self.progress: Progress | None = None
+    def __post_init__(self) -> None:
         self._lock = RLock()
         self._events: list[JobEvent] = []
         self._number = 0
         self._listeners: set[Callable[[], None]] = set()
-        self._written: list[tuple[str, list[tuple[str, str]]]] = []
+        self._text = ""
+        self._parts: list[tuple[str, str]] = []
         self._told = 0.0
-        self.set_state("queued")
+        self.set_state(self.state)
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will happen."""
         return self.state in ("done", "failed", "cancelled")
 
-    def describe(self) -> ToldJob:
-        """Return the state; with the result or the error once it has ended."""
-        with self._lock:
-            return ToldJob(*(getattr(self, name) for name in ToldJob.__struct_fields__))
-
-    def summarize(self) -> ToldJob:
+    def summarize(self) -> dict[str, Any]:
         """Return the state, which is always small: of the request the beginning of its prompt."""
-        prompt = self.request.get("prompt", "")[:_SHORT_PROMPT]
-        return msgspec.structs.replace(self.describe(), request={"prompt": prompt} if prompt else {}, result=None)
+        request = {"prompt": self.request.prompt[:_SHORT_PROMPT]} if self.request.prompt else {}
+        return msgspec.structs.asdict(self) | {"request": request, "result": None}
 
     def add(self, kind: str, /, **data: Any) -> None:
         """Add an event, and wake those who follow the job."""
@@ -117,7 +96,8 @@ class ServedJob:
     def add_text(self, text: str, parts: Iterable[tuple[str, str]]) -> None:
         """Add what the judge wrote, and its parts. What comes within a tenth of a second is one event."""
         with self._lock:
-            self._written.append((text, [*parts]))
+            self._text += text
+            self._parts += parts
             if time.monotonic() - self._told > _JOIN_SECONDS:
                 self._tell_text()
 
@@ -140,7 +120,7 @@ class ServedJob:
     def set_state(self, state: JobState) -> None:
         """Go into a state."""
         with self._lock:
-            self.state: JobState = state
+            self.state = state
             if state == "queued":
                 self.stop = Stop()
                 """Ends what is done for the job at once, with StoppedError."""
@@ -148,18 +128,16 @@ class ServedJob:
 
     def end(self, result: dict[str, Any] | BaseException) -> None:
         """End with a result or an error."""
-        with self._lock:
-            if isinstance(result, BaseException):
-                self.error = describe_error(result)
-            else:
-                self.result = result
-            self.set_state("failed" if self.error else "done")
+        if isinstance(result, BaseException):
+            self.error = describe_error(result)
+        else:
+            self.result = result
+        self.set_state("failed" if self.error else "done")
 
     def _tell_text(self) -> None:
-        if self._written:
-            written, self._written, self._told = self._written, [], time.monotonic()
-            parts = [part for _, parts in written for part in parts]
-            self._append("wrote", {"text": "".join(text for text, _ in written), "parts": parts})
+        if self._text:
+            self._append("wrote", {"text": self._text, "parts": self._parts})
+            self._text, self._parts, self._told = "", [], time.monotonic()
 
     def _append(self, kind: str, data: Mapping[str, Any]) -> None:
         self._number += 1
