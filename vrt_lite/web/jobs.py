@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from threading import RLock
 from typing import Any, Literal, NamedTuple
 
@@ -64,7 +64,6 @@ class Job(msgspec.Struct, dict=True, eq=False):
         self._lock = RLock()
         self._events: list[JobEvent] = []
         self._number = 0
-        self._listeners: set[Callable[[], None]] = set()
         self._text = ""
         self._parts: list[tuple[str, str]] = []
         self._told = 0.0
@@ -81,7 +80,7 @@ class Job(msgspec.Struct, dict=True, eq=False):
         return msgspec.structs.asdict(self) | {"request": request, "result": None}
 
     def add(self, kind: str, /, **data: Any) -> None:
-        """Add an event, and wake those who follow the job."""
+        """Add an event."""
         with self._lock:
             self._tell_text()
             dropped = _OF_ONE_PAIR if kind == "pair" else _NEWEST_ONLY & {kind}
@@ -111,12 +110,6 @@ class Job(msgspec.Struct, dict=True, eq=False):
         with self._lock:
             self._events = [event for event in self._events if event.kind in _NEWEST_ONLY]
 
-    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake`, in any thread, after every event. Returns the function that ends this."""
-        with self._lock:
-            self._listeners.add(wake)
-        return lambda: self._listeners.discard(wake)
-
     def set_state(self, state: JobState) -> None:
         """Go into a state."""
         with self._lock:
@@ -142,5 +135,3 @@ class Job(msgspec.Struct, dict=True, eq=False):
     def _append(self, kind: str, data: Mapping[str, Any]) -> None:
         self._number += 1
         self._events.append(JobEvent(self._number, kind, data))
-        for wake in list(self._listeners):
-            wake()

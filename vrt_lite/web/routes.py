@@ -165,17 +165,17 @@ def list_runs(state: ServerState, search: str = "") -> dict[str, Any]:
     }
 
 
+_EXPORTS = {"csv": (csv_lines, "text/csv"), "jsonl": (json_lines, "application/jsonl")}
+
+
 @Endpoint("GET", "/v1/run/export")
 def export_run(state: ServerState, run: str = "", format: str = "csv") -> Response:  # noqa: A002
     """Export a run's judgements: as `csv`, or as `jsonl` with whole judgements."""
     found = state.store.run(run)
-    match format:
-        case "csv":
-            return _send_file(csv_lines(found), f"{found.name}.csv", "text/csv")
-        case "jsonl":
-            return _send_file(json_lines(found), f"{found.name}.jsonl", "application/jsonl")
-        case _:
-            raise UsageError(f"The format {format[:20]!r} is neither csv nor jsonl.")
+    if format not in _EXPORTS:
+        raise UsageError(f"The format {format[:20]!r} is neither csv nor jsonl.")
+    write, kind = _EXPORTS[format]
+    return _send_file(write(found), f"{found.name}.{format}", kind)
 
 
 @Endpoint("GET", "/v1/votes")
@@ -307,12 +307,6 @@ async def play_clip(state: ServerState, clip: str) -> Response:
 
 
 Endpoint("GET", "/openapi.json")(describe_api)
-
-
-@Endpoint("GET", "/favicon.ico")
-async def send_no_icon() -> Response:
-    """Send nothing to a browser that asks for an icon by itself."""
-    return Response(status_code=204)
 
 
 class _OpenedClip(FileResponse):

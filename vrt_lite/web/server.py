@@ -10,8 +10,7 @@ import os
 import secrets
 import socket
 import webbrowser
-from collections.abc import AsyncGenerator, Callable, Collection
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -26,13 +25,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from vrt_lite.api import Judge
 from vrt_lite.errors import UsageError, VrtError
 from vrt_lite.shortage import limit_heaps
 from vrt_lite.web.access import AccessMiddleware, is_loopback
 from vrt_lite.web.endpoints import answer_error
 from vrt_lite.web.jobs import Job
 from vrt_lite.web.refusals import describe_error
+from vrt_lite.web.request_bodies import JudgeOptions
 from vrt_lite.web.routes import make_routes
 from vrt_lite.web.server_state import JudgeChoice, ServerState
 
@@ -131,44 +130,43 @@ def _perform_job(job: Job, state: ServerState) -> dict[str, Any]:
     return perform_job(job, state)
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """Where to serve, what may be used, and how to judge."""
+def run_server(
+    choice: JudgeChoice,
+    *,
+    host: str,
+    port: int,
+    names: Collection[str],
+    folders: Sequence[Path],
+    store: Path | None,
+    open_browser: bool,
+    say: Callable[[str], None],
+) -> None:
+    """Serve until interrupted; `say` gets the lines that tell where.
 
-    host: str
-    port: int
-    folders: tuple[Path, ...]
-    store: Path | None
-    choice: JudgeChoice
-    names: tuple[str, ...] = ()
-    """What a reverse proxy in front of this server is called."""
-    open_browser: bool = False
-
-
-def run_server(options: ServeOptions, *, say: Callable[[str], None]) -> None:
-    """Serve until interrupted; `say` gets the lines that tell where. UsageError if the address cannot be used."""
+    Clips in the `folders` may be used. A reverse proxy in front of this server has these `names`. UsageError if the
+    address cannot be used, ModelError if the judge's files cannot.
+    """
     limit_heaps()  # before threads allocate: a server runs for long
-    token = "" if is_loopback(options.host) and not options.names else _choose_token()
-    _check_judge(options.choice)
-    with _listen(options.host, options.port) as listening:
-        host, port = listening.getsockname()[:2]
+    token = "" if is_loopback(host) and not names else _choose_token()
+    state = ServerState(_perform_job, store=store, folders=folders, choice=choice)
+    with contextlib.closing(state), _listen(host, port) as listening:
+        state.open_judge(None, JudgeOptions()).close()  # what is wrong with its files is told before anything is served
+        address, port = listening.getsockname()[:2]
         query = f"?token={token}" if token else ""
-        here, *others = (f"http://{f'[{name}]' if ':' in name else name}:{port}/{query}" for name in _addresses(host))
-        others += [f"https://{name}/{query}" for name in options.names]
-        state = ServerState(_perform_job, store=options.store, folders=options.folders, choice=options.choice)
-        try:
-            app = build_application(state, host=options.host, names=options.names, token=token)
-            server = uvicorn.Server(_configure(app))
-            # It warns of damaged forms, which are the clients' affair.
-            logging.getLogger(python_multipart.__name__).setLevel(logging.CRITICAL)
-            say(f"vrt-lite serves at {here} (Ctrl-C ends it)")
-            for address in others:
-                say(f"and from elsewhere at {address}")
-            if options.open_browser:
-                webbrowser.open(here)
-            server.run(sockets=[listening])
-        finally:
-            state.close()
+        here, *others = (
+            f"http://{f'[{name}]' if ':' in name else name}:{port}/{query}" for name in _addresses(address)
+        )
+        others += [f"https://{name}/{query}" for name in names]
+        app = build_application(state, host=host, names=names, token=token)
+        server = uvicorn.Server(_configure(app))
+        # It warns of damaged forms, which are the clients' affair.
+        logging.getLogger(python_multipart.__name__).setLevel(logging.CRITICAL)
+        say(f"vrt-lite serves at {here} (Ctrl-C ends it)")
+        for other in others:
+            say(f"and from elsewhere at {other}")
+        if open_browser:
+            webbrowser.open(here)
+        server.run(sockets=[listening])
 
 
 def _configure(app: object) -> uvicorn.Config:
@@ -190,8 +188,8 @@ def _configure(app: object) -> uvicorn.Config:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address, family=family, backlog=_MOST_CONNECTIONS)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_MOST_CONNECTIONS)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{host} port {port} cannot be served: {reason}. Give another --port or --host.") from error
@@ -215,9 +213,3 @@ def _choose_token() -> str:
     if len(token) < _LEAST_TOKEN or not token.isascii():
         raise UsageError(f"{TOKEN_VARIABLE} must have at least {_LEAST_TOKEN} ASCII characters.")
     return token
-
-
-def _check_judge(choice: JudgeChoice) -> None:
-    """Find the model's files, so that what is wrong with them is told before anything is served."""
-    settings, backend = choice.settings, choice.backend
-    Judge(choice.model, projector=choice.projector, settings=settings, backend=backend, jobs=choice.jobs).close()

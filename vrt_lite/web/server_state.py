@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
 from typing import Any, Final, Literal, TypeVar, cast
 
 import msgspec
@@ -27,6 +26,7 @@ from vrt_lite.web.clip_store import ClipStore
 from vrt_lite.web.job_queue import JobFiles, JobQueue
 from vrt_lite.web.jobs import Job
 from vrt_lite.web.refusals import RefusedRequestError
+from vrt_lite.web.request_bodies import JudgeOptions
 from vrt_lite.web.uploading import BodyReader
 from vrt_lite.web.votes import VoteBox
 
@@ -75,23 +75,22 @@ class ServerState:
         folders: Sequence[Path],
         choice: JudgeChoice,
     ) -> None:
+        home = data_home()
         self.choice = choice
-        self.store = Store(store)
-        try:
-            home = data_home()
+        self._judge: Judge | None = None
+        self._usable: object = None
+        """What those have asked for to whom the judge that is loaded may be lent."""
+        with contextlib.ExitStack() as stack:
+            self.store = stack.enter_context(Store(store))
             self.clip_store = ClipStore(folders, home)
+            stack.callback(self.clip_store.decoder.close)
             self.body_reader = BodyReader(self.clip_store.uploads)
             self.ballots = VoteBox(self.store)
-            self._judge: Judge | None = None
-            self._usable: object = None
-            """What those have asked for to whom the judge that is loaded may be lent."""
+            stack.callback(self._close_judge)
             files = JobFiles(home / "jobs")
             self.queue = JobQueue(lambda job: perform(job, self), files, admits=self._admits, threads=choice.jobs)
-        except BaseException:
-            self.store.close()
-            raise
-        self._closing = Lock()
-        self._closed = False
+            stack.callback(self.queue.close)
+            self._held = stack.pop_all()
 
     async def do(self, lane: Lane, function: Callable[..., _T], *arguments: Any) -> _T:
         """Do slow work in one of the threads of its lane: it stops neither the event loop nor what is in other lanes.
@@ -105,13 +104,7 @@ class ServerState:
 
     def close(self) -> None:
         """Stop the engine at its next event, and close the store. It may be called again."""
-        with self._closing:
-            if not self._closed:
-                self._closed = True
-                self.queue.close()
-                self._close_judge()
-                self.clip_store.decoder.close()
-                self.store.close()
+        self._held.close()
 
     def check_model(self, model: str | None) -> None:
         """Raise ModelError unless a model may be named: the server's own, a bundled or a pulled one. Never a path."""
@@ -128,7 +121,7 @@ class ServerState:
         """
         if self._usable is None or self._judge is None:
             self._close_judge()
-            self._judge = self._open_judge(*_wanted(job))
+            self._judge = self.open_judge(*_wanted(job))
             self._usable = _wanted(job)
         try:
             self._judge.connect(stop=job.stop)
@@ -146,7 +139,8 @@ class ServerState:
             self._usable = None
         return True
 
-    def _open_judge(self, model: str | None, options: msgspec.Struct) -> Judge:
+    def open_judge(self, model: str | None, options: JudgeOptions) -> Judge:
+        """Find the files of a model that may be named, or of the server's own. ModelError if they cannot be used."""
         choice = self.choice
         given = {name: value for name, value in msgspec.structs.asdict(options).items() if value is not None}
         return Judge(
@@ -171,7 +165,6 @@ class ServerState:
         return {lane: CapacityLimiter(count) for lane, count in _THREADS.items()}
 
 
-def _wanted(job: Job) -> tuple[str | None, msgspec.Struct]:
+def _wanted(job: Job) -> tuple[str | None, JudgeOptions]:
     """Return the judge that a job asks for: its model and its options."""
-    body: Any = job.request
-    return body.model, body.options
+    return job.request.model, job.request.options

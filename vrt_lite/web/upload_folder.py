@@ -10,7 +10,6 @@ import os
 import re
 import secrets
 import shutil
-import time
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Final
@@ -29,7 +28,6 @@ _MOST_KEPT: Final = 2_500
 _DIGEST: Final = "[0-9a-f]{64}"
 _UNSAFE = re.compile(r"[^\w .()+,@=-]")
 _LONGEST_NAME = 120
-_DRAFT_SECONDS = 3600.0
 _PICTURES, _NO_RATE = "pictures", "no rate"
 """The folder of numbered pictures, and the one around it if they came without a rate; else its name is the rate."""
 
@@ -42,9 +40,6 @@ class UploadFolder:
         self.decoder = decoder
         self._lock = Lock()
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for draft in self.path.glob("draft-*"):  # a killed server has left it
-            if time.time() - draft.stat().st_mtime > _DRAFT_SECONDS:
-                shutil.rmtree(draft, ignore_errors=True)
 
     def find(self, clip: str) -> Path:
         """Find the path of an upload. RefusedRequestError if it is not here."""
@@ -80,10 +75,11 @@ class UploadFolder:
 
 
 def list_uploads(folder: Path) -> list[tuple[Path, int]]:
-    """List the folders of the uploads, the one that was used longest ago first, and the bytes of each."""
-    if not folder.is_dir():
-        return []
-    kept = sorted(folder.glob("[0-9a-f]" * 64), key=lambda upload: upload.stat().st_mtime)
+    """List the folders of the uploads, the one that was used longest ago first, and the bytes of each.
+
+    Drafts that a killed server has left are among them, and are removed like the rest.
+    """
+    kept = sorted(folder.glob("*"), key=lambda upload: upload.stat().st_mtime)
     return [(one, sum(path.stat().st_size for path in one.rglob("*") if path.is_file())) for one in kept]
 
 
