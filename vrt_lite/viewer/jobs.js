@@ -161,9 +161,7 @@ function watchRanking(main, { job }) {
       controls.setStep(`${told.done} of at most ${count(told.most, "judgement")}`, told.done, told.most);
       controls.setLeft(told.seconds_left);
     },
-    pair({ clips: [first, second], words }) {
-      put(last, "Last judged: ", said(first.name), " and ", said(second.name), ". ", said(words));
-    },
+    pair: ({ words }) => put(last, "Last judged: ", said(words)),
     ladder({ groups, judge, media }) {
       if (!groups.some((group) => group.ladder.standings.length)) return;
       const boards = groups.map((group) => [showGroupWords(group), showLadder(group, "OA", "Overall", media)]);

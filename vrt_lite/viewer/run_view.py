@@ -61,12 +61,9 @@ class RunView:
         return {sha256: of.clip.name for sha256, of in self.shown.items()} | own
 
     @cached_property
-    def numbers(self) -> Mapping[tuple[str, str, str], int]:
-        """The numbers of the pairs from 1, by both clips, in either order, and the prompt."""
-        numbers: dict[tuple[str, str, str], int] = {}
-        for number, pair in enumerate(self.pairs, start=1):
-            numbers[pair.first, pair.second, pair.prompt] = numbers[pair.second, pair.first, pair.prompt] = number
-        return numbers
+    def numbers(self) -> Mapping[tuple[frozenset[str], str], int]:
+        """The numbers of the pairs from 1, by both clips and the prompt."""
+        return {(frozenset((of.first, of.second)), of.prompt): n for n, of in enumerate(self.pairs, start=1)}
 
     @cached_property
     def labels(self) -> Mapping[str, EvalCase]:

@@ -88,9 +88,8 @@ class AccessMiddleware:
 
     def _is_ours(self, name: str) -> bool:
         """Return whether a Host names an address or this server. DNS rebinding uses other names."""
-        if name in self._names or is_loopback(self._host):
-            return name in self._names or is_loopback(name)
-        return name in ("localhost", self._host) or _is_address(name)
+        reached_from_elsewhere = not is_loopback(self._host) and (name == self._host or _is_address(name))
+        return name in self._names or is_loopback(name) or reached_from_elsewhere
 
     def _ask_for_token(self, request: Request) -> Response | None:
         """Return what a request without the token gets; None if it has it, in a header, a cookie or the address."""

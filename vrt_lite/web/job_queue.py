@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -81,6 +82,7 @@ _MOST_FOLLOWED: Final = 16
 """How many of these keep the events of their work: a client may still read them."""
 _RETRY_SECONDS = 5
 _POLL_SECONDS = 0.2
+_ADOPT_SECONDS = 2.0
 
 
 class JobQueue:
@@ -106,11 +108,11 @@ class JobQueue:
         self._running: set[Job] = set()
         self._closing = False
         self._threads = [Thread(target=self._work, name=f"job {n}", daemon=True) for n in range(threads)]
-        for thread in self._threads:
+        for thread in (*self._threads, Thread(target=self._adopt, name="adopting", daemon=True)):
             thread.start()
 
     def adopt_jobs(self) -> None:
-        """Go on with what servers have left that do not run any more. To be called again: one may end at any time."""
+        """Go on with what servers have left that do not run any more. This is called now and then."""
         found = self._files.take_over()
         with self._changed:
             self._jobs |= {job.id: job for job in found}
@@ -133,7 +135,12 @@ class JobQueue:
         RefusedRequestError, with a time, if the queue is full; OSError if the disk is.
         """
         with self._changed:
-            self._check_room()
+            if self._closing:
+                raise RefusedRequestError(503, "ending", "The server is ending.", retry_seconds=10)
+            waiting = sum(other.state == "queued" for other in self._jobs.values())
+            if waiting >= MOST_WAITING:
+                text = f"{waiting} jobs wait already. Try again in {_RETRY_SECONDS} s."
+                raise RefusedRequestError(429, "busy", text, retry_seconds=_RETRY_SECONDS)
             self._jobs[job.id] = job  # it counts from here on
         try:
             if keep:
@@ -178,13 +185,11 @@ class JobQueue:
         with self._changed:
             return any(job.kind != "rank" for job in self._waiting)
 
-    def _check_room(self) -> None:
-        if self._closing:
-            raise RefusedRequestError(503, "ending", "The server is ending.", retry_seconds=10)
-        waiting = sum(job.state == "queued" for job in self._jobs.values())
-        if waiting >= MOST_WAITING:
-            text = f"{waiting} jobs wait already. Try again in {_RETRY_SECONDS} s."
-            raise RefusedRequestError(429, "busy", text, retry_seconds=_RETRY_SECONDS)
+    def _adopt(self) -> None:
+        while not self._closing:
+            time.sleep(_ADOPT_SECONDS)
+            with contextlib.suppress(OSError):  # of a full disk, until it has room
+                self.adopt_jobs()
 
     def _work(self) -> None:
         while job := self._take():

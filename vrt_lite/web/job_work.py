@@ -44,7 +44,6 @@ from vrt_lite.runs.run import Run
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Source
 from vrt_lite.show import list_verdict
-from vrt_lite.show.pair_words import write_headline
 from vrt_lite.show.run_views import describe_judgement
 from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event, list_warnings, name_judge
 from vrt_lite.viewer.clip_media import place_served
@@ -92,16 +91,9 @@ class JobWatcher:
 
     def judged(self, label: Label, result: Result, progress: Progress, /) -> None:
         """Tell what was judged for a ranking."""
-        number, i, j = label
         self._job.tell(progress)
-        names = [self._groups[number].clips[k].name for k in (i, j)]
-        if i == j:
-            words = describe_judgement(self._groups, label, result)
-        elif result.verdict:
-            words = write_headline(result.verdict, (names[0], names[1]))
-        else:
-            words = f"No verdict: {self._state.clip_store.uploads.hide(result.error)}"
-        self._job.add("pair", clips=[{"name": name} for name in names], words=words)
+        words = describe_judgement(self._groups, label, result)
+        self._job.add("pair", words=self._state.clip_store.uploads.hide(words))
         self._continue(at_once=False)
 
     def observe(self, event: Event, /) -> None:

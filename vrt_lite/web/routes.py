@@ -219,14 +219,6 @@ def _send_file(lines: Iterator[str], name: str, kind: str) -> StreamingResponse:
 _SANDBOX = {"content-security-policy": "default-src 'none'; sandbox"}
 
 
-@Endpoint("GET", "/")
-@Endpoint("GET", "/rank")
-@Endpoint("GET", "/runs")
-@Endpoint("GET", "/run")
-@Endpoint("GET", "/judges")
-@Endpoint("GET", "/vote")
-@Endpoint("GET", "/docs")
-@Endpoint("GET", "/jobs/{_}")
 def show_page(state: ServerState) -> Response:
     """Send the viewer, and what its forms have to know."""
     own = state.choice.model
@@ -243,6 +235,10 @@ def show_page(state: ServerState) -> Response:
     }
     html, policy = make_served_page(about)
     return HTMLResponse(html, headers={"content-security-policy": f"{policy}; frame-ancestors 'none'"})
+
+
+for _page in ("/", "/rank", "/runs", "/run", "/judges", "/vote", "/docs", "/jobs/{_}"):
+    Endpoint("GET", _page)(show_page)
 
 
 @Endpoint("GET", "/view/run")

@@ -10,13 +10,12 @@ import os
 import secrets
 import socket
 import webbrowser
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import python_multipart
 import uvicorn
-from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -39,7 +38,6 @@ TOKEN_VARIABLE: Final = "VRT_LITE_TOKEN"
 _LEAST_TOKEN = 16
 _MOST_CONNECTIONS = 512
 _LAST_SECONDS = 2
-_ADOPT_SECONDS = 2.0
 
 
 class TimedProtocol(asyncio.Protocol):
@@ -92,25 +90,10 @@ class TimedProtocol(asyncio.Protocol):
 
 
 def build_application(state: ServerState, *, host: str, names: Collection[str], token: str) -> ASGIApp:
-    """Build the application. It closes what `state` holds when the server ends."""
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        adopting = asyncio.create_task(_adopt_jobs(state))
-        yield
-        adopting.cancel()
-        state.close()
-
+    """Build the application, which does not close the `state`."""
     handlers = dict.fromkeys((VrtError, OSError, HTTPException, Exception), _answer_error)
-    app = Starlette(routes=make_routes(state), exception_handlers=handlers, lifespan=lifespan)
+    app = Starlette(routes=make_routes(state), exception_handlers=handlers)
     return AccessMiddleware(app, host=host, names=names, token=token)
-
-
-async def _adopt_jobs(state: ServerState) -> None:
-    while True:
-        with contextlib.suppress(OSError):  # of a full disk, until it has room
-            await to_thread.run_sync(state.queue.adopt_jobs)
-        await asyncio.sleep(_ADOPT_SECONDS)
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
@@ -175,7 +158,7 @@ def _configure(app: object) -> uvicorn.Config:
         http=TimedProtocol,
         loop="asyncio",
         ws="none",
-        lifespan="on",
+        lifespan="off",
         log_level="critical",
         access_log=False,
         server_header=False,

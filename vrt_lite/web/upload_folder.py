@@ -194,10 +194,7 @@ def _flush(files: tuple[Path, ...]) -> None:
 
 def make_file_name(name: str) -> str:
     """Make a name that every system accepts and that means nothing to a page."""
-    kept = _UNSAFE.sub("_", name.replace("\\", "/").rpartition("/")[2]).strip(" .")
-    stem, dot, suffix = kept.rpartition(".")
-    if not dot or f".{suffix.lower()}" not in VIDEO_SUFFIXES | PICTURE_SUFFIXES:
-        stem, suffix = kept, "mp4"
-    while len(stem.encode()) > _LONGEST_NAME:
-        stem = stem[:-1]
-    return f"{stem.rstrip(' .') or 'clip'}.{suffix}"
+    kept = Path(_UNSAFE.sub("_", name.replace("\\", "/").rpartition("/")[2]).strip(" ."))
+    is_usual = kept.suffix.lower() in VIDEO_SUFFIXES | PICTURE_SUFFIXES
+    stem = (kept.stem if is_usual else kept.name).encode()[:_LONGEST_NAME].decode(errors="ignore")
+    return f"{stem.rstrip(' .') or 'clip'}{kept.suffix if is_usual else '.mp4'}"
