@@ -33,7 +33,7 @@ from vrt_lite.errors import VideoError
 from vrt_lite.runs.store import Store
 from vrt_lite.web.job_queue import JobFiles, JobQueue
 from vrt_lite.web.job_work import perform_job
-from vrt_lite.web.jobs import Job
+from vrt_lite.web.jobs import ServedJob
 from vrt_lite.web.request_bodies import CompareBody
 from vrt_lite.web.server import TimedProtocol, build_application
 from vrt_lite.web.server_state import JudgeChoice, ServerState
@@ -115,12 +115,12 @@ def test_the_list_of_jobs_is_small_whatever_they_ask_for(served: Served) -> None
 
 
 def test_jobs_that_failed_are_forgotten_at_last(tmp_path: Path) -> None:
-    def fail(job: Job) -> dict[str, Any]:
+    def fail(job: ServedJob) -> dict[str, Any]:
         raise OSError("no file")
 
     with contextlib.closing(JobQueue(fail, JobFiles(tmp_path))) as queue:
         for _ in range(100):
-            job = Job("compare", CompareBody(a=STAR, b=CIRCLE))
+            job = ServedJob("compare", CompareBody(a=STAR, b=CIRCLE))
             queue.add(job, keep=False)
             wait_until(lambda job=job: job.ended)
         assert len(queue.jobs()) < 70
@@ -152,7 +152,7 @@ def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(
 
     monkeypatch.setattr("vrt_lite.web.server_state.Judge", open_slowly)
     try:
-        first, second = (Job("compare", CompareBody(a=STAR, b=CIRCLE)) for _ in range(2))
+        first, second = (ServedJob("compare", CompareBody(a=STAR, b=CIRCLE)) for _ in range(2))
         state.queue.add(first, keep=False)
         assert opening.wait(10)
         state.queue.add(second, keep=False)

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from vrt_lite import __version__
-from vrt_lite.web.jobs import Job
+from vrt_lite.web.jobs import ServedJob
 from vrt_lite.web.request_bodies import read_body
 from vrt_lite.web.server_state import Lane, ServerState
 
@@ -82,8 +82,8 @@ class Endpoint:
         self.parameters = signature.parameters
         if "body" in self.parameters:
             self.body = self.parameters["body"].annotation
-        if signature.return_annotation is Job:
-            self.answer = Job
+        if signature.return_annotation is ServedJob:
+            self.answer = ServedJob
         ENDPOINTS.append(self)
         return function
 

@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from vrt_lite.web.jobs import Job
+from vrt_lite.web.jobs import ServedJob
 
 _HEARTBEAT_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
@@ -22,12 +22,12 @@ _LOOK_SECONDS = 0.05
 class EventStream(StreamingResponse):
     """All events of a job after one, and last how it ended. `give_up` is called if the client goes away before."""
 
-    def __init__(self, job: Job, *, after: int = 0, give_up: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, job: ServedJob, *, after: int = 0, give_up: Callable[[], object] = lambda: None) -> None:
         headers = {"x-accel-buffering": "no"}  # lets nginx pass each event on when it comes
         super().__init__(_write_events(job, after, give_up), media_type="text/event-stream", headers=headers)
 
 
-async def _write_events(job: Job, after: int, give_up: Callable[[], object]) -> AsyncIterator[str]:
+async def _write_events(job: ServedJob, after: int, give_up: Callable[[], object]) -> AsyncIterator[str]:
     told, ended = time.monotonic(), False
     try:
         while not ended:
@@ -45,7 +45,7 @@ async def _write_events(job: Job, after: int, give_up: Callable[[], object]) -> 
             give_up()
 
 
-async def wait_for_end(job: Job, request: Request) -> bool:
+async def wait_for_end(job: ServedJob, request: Request) -> bool:
     """Wait until a job has ended. Returns False if the client has gone away before."""
     while not job.ended:
         if await request.is_disconnected():

@@ -22,7 +22,7 @@ import msgspec
 from vrt_lite.disk import locked, write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.runs.database import Owner, is_alive, new_owner
-from vrt_lite.web.jobs import Job, JobState, StoppedError
+from vrt_lite.web.jobs import JobState, ServedJob, StoppedError
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import BODIES, MOST_BODY_BYTES, JobKind, read_body
 
@@ -43,22 +43,22 @@ class JobFiles:
         self._owner = new_owner()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def keep(self, job: Job) -> None:
+    def keep(self, job: ServedJob) -> None:
         """Write a job's file: it is on the disk on return. Raises OSError."""
         about = _KeptJob(job.kind, job.request, self._owner)
         write_file(self._path(job), json.dumps(msgspec.to_builtins(about)).encode())
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: ServedJob) -> None:
         """Remove a job's file, if there is one."""
         with contextlib.suppress(OSError):
             self._path(job).unlink(missing_ok=True)
 
-    def take_over(self) -> list[Job]:
+    def take_over(self) -> list[ServedJob]:
         """Return the jobs that servers have left which do not run any more; they are ours now.
 
         A damaged file, and one that is no file, is left as it is.
         """
-        found: list[Job] = []
+        found: list[ServedJob] = []
         with locked("jobs"):  # of two servers one gets a job
             for path in sorted(self._folder.glob("*.json")):
                 with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError, UsageError):
@@ -66,12 +66,12 @@ class JobFiles:
                         continue
                     about = msgspec.json.decode(path.read_bytes(), type=_KeptJob)
                     if not is_alive(about.owner):
-                        job = Job(about.kind, read_body(about.request, BODIES[about.kind]), id=path.stem)
+                        job = ServedJob(about.kind, read_body(about.request, BODIES[about.kind]), id=path.stem)
                         self.keep(job)
                         found.append(job)
         return found
 
-    def _path(self, job: Job) -> Path:
+    def _path(self, job: ServedJob) -> Path:
         return self._folder / f"{job.id}.json"
 
 
@@ -93,19 +93,19 @@ class JobQueue:
 
     def __init__(
         self,
-        perform: Callable[[Job], dict[str, Any]],
+        perform: Callable[[ServedJob], dict[str, Any]],
         files: JobFiles,
         *,
-        admits: Callable[[Job, int], bool] = lambda job, running: True,
+        admits: Callable[[ServedJob, int], bool] = lambda job, running: True,
         threads: int = 1,
     ) -> None:
         self._perform = perform
         self._files = files
         self._admits = admits
         self._changed = Condition()
-        self._jobs: dict[str, Job] = {}
-        self._waiting: deque[Job] = deque()
-        self._running: set[Job] = set()
+        self._jobs: dict[str, ServedJob] = {}
+        self._waiting: deque[ServedJob] = deque()
+        self._running: set[ServedJob] = set()
         self._closing = False
         self._threads = [Thread(target=self._work, name=f"job {n}", daemon=True) for n in range(threads)]
         for thread in (*self._threads, Thread(target=self._adopt, name="adopting", daemon=True)):
@@ -129,7 +129,7 @@ class JobQueue:
         for thread in self._threads:
             thread.join()
 
-    def add(self, job: Job, *, keep: bool) -> None:
+    def add(self, job: ServedJob, *, keep: bool) -> None:
         """Put a job in the queue; with `keep` a server that starts after a crash finds it.
 
         RefusedRequestError, with a time, if the queue is full; OSError if the disk is.
@@ -157,19 +157,19 @@ class JobQueue:
             self._forget_old()
             self._changed.notify_all()
 
-    def find(self, id: str) -> Job:  # noqa: A002
+    def find(self, id: str) -> ServedJob:  # noqa: A002
         """Find a job. RefusedRequestError if there is none, or it ended long ago."""
         with self._changed:
             if job := self._jobs.get(id):
                 return job
         raise RefusedRequestError(404, "missing_job", f"There is no job {id[:40]!r}. What it judged is in the runs.")
 
-    def jobs(self) -> Sequence[Job]:
+    def jobs(self) -> Sequence[ServedJob]:
         """Return all jobs that are remembered, the newest first."""
         with self._changed:
             return sorted(self._jobs.values(), key=lambda job: -job.created)
 
-    def cancel(self, job: Job) -> Job:
+    def cancel(self, job: ServedJob) -> ServedJob:
         """Cancel a job: at once if it waits, else at its next event; return what it is then."""
         with self._changed:
             if job in self._running:
@@ -195,7 +195,7 @@ class JobQueue:
         while job := self._take():
             self._do(job)
 
-    def _take(self) -> Job | None:
+    def _take(self) -> ServedJob | None:
         """Wait for the first job until it may begin; None when the queue is closed."""
         with self._changed:
             while not self._closing:
@@ -206,7 +206,7 @@ class JobQueue:
                 self._changed.wait(_POLL_SECONDS if self._waiting else None)
         return None
 
-    def _do(self, job: Job) -> None:
+    def _do(self, job: ServedJob) -> None:
         """Do a job to its end, or until it is stopped. Whatever it does, the next one is served."""
         state, result = None, None
         try:
@@ -225,7 +225,7 @@ class JobQueue:
                 job.end(result or {})
             self._changed.notify_all()
 
-    def _put(self, job: Job, state: JobState) -> None:
+    def _put(self, job: ServedJob, state: JobState) -> None:
         """Put a job into a state, and in the queue if that is its state."""
         if state == "queued":
             self._waiting.append(job)

@@ -48,7 +48,7 @@ from vrt_lite.show.run_views import describe_judgement
 from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event, list_warnings, name_judge
 from vrt_lite.viewer.clip_media import place_served
 from vrt_lite.viewer.ranking_view import describe_ladder
-from vrt_lite.web.jobs import Job, StoppedError
+from vrt_lite.web.jobs import ServedJob, StoppedError
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody
 from vrt_lite.web.server_state import ServerState
@@ -61,7 +61,7 @@ _MOST_SHOWN = 100
 class JobWatcher:
     """Tells a job how its judging goes. Between two judgements it may stop the work, or give way to a shorter job."""
 
-    def __init__(self, job: Job, state: ServerState, judge: PairJudge) -> None:
+    def __init__(self, job: ServedJob, state: ServerState, judge: PairJudge) -> None:
         self._job = job
         self._state = state
         self._judge = judge
@@ -149,7 +149,7 @@ class JobWatcher:
 _NAME = re.compile(r"""^(['"]).*?\1 """)
 
 
-def perform_job(job: Job, state: ServerState) -> dict[str, Any]:
+def perform_job(job: ServedJob, state: ServerState) -> dict[str, Any]:
     """Do a job; return its result as plain data. Raises what the judge raises, and StoppedError."""
     body = job.request
     try:
@@ -164,7 +164,7 @@ def perform_job(job: Job, state: ServerState) -> dict[str, Any]:
 
 
 def _compare_clips(
-    job: Job, body: CompareBody, state: ServerState, watcher: JobWatcher, judge: PairJudge, store: Store
+    job: ServedJob, body: CompareBody, state: ServerState, watcher: JobWatcher, judge: PairJudge, store: Store
 ) -> dict[str, Any]:
     """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
     clips = (state.clip_store.find(body.a), state.clip_store.find(body.b))
@@ -250,15 +250,22 @@ def _list_rewards(ranking: Ranking, clips: list[tuple[str, Path]], store: Store)
     if not ladder.standings:
         raise NoVerdictError(next((of.reason for of in ladder.unranked), "No pair got a verdict."))
     broken = {out.path: out.reason for out in ranking.left_out if out.broken}
-    strengths = {ladder.clips[s.clip].sha256: msgspec.structs.asdict(s.ratings[OVERALL]) for s in ladder.standings}
-    flags = {clip.sha256: describe_flags(clip.flags) for clip in ladder.clips}
+    rated = {ladder.clips[standing.clip].sha256: standing.ratings[OVERALL] for standing in ladder.standings}
     reasons = {ladder.clips[of.clip].sha256: of.reason for of in ladder.unranked}
-    rewards: list[dict[str, Any]] = []
-    for clip, path in clips:
+    flags = {clip.sha256: describe_flags(clip.flags) for clip in ladder.clips}
+
+    def describe(clip: str, path: Path) -> dict[str, Any]:
         sha256 = "" if path in broken else store.digest(path)
-        rated, reason = strengths.get(sha256), broken.get(path) or reasons.get(sha256)
-        told = {"clip": clip, "reward": rated and rated["strength"], "interval": rated, "reason": reason}
-        rewards.append(told | {"flags": flags.get(sha256, "")})
-    known = {"judge": ranking.judge, "scope": ranking.scope, "warnings": list_warnings(ladder.conditions)}
-    told = {"run": ranking.run, "judgements": ladder.judgements, "found": ranking.found}
-    return {"rewards": rewards, **known, **told}
+        interval, reason = rated.get(sha256), broken.get(path) or reasons.get(sha256)
+        told = {"clip": clip, "reward": interval and interval.strength, "interval": interval, "reason": reason}
+        return told | {"flags": flags.get(sha256, "")}
+
+    return {
+        "rewards": [msgspec.to_builtins(describe(*clip)) for clip in clips],
+        "judge": ranking.judge,
+        "scope": ranking.scope,
+        "warnings": list_warnings(ladder.conditions),
+        "run": ranking.run,
+        "judgements": ladder.judgements,
+        "found": ranking.found,
+    }

@@ -45,7 +45,7 @@ class JobEvent(NamedTuple):
     data: Mapping[str, Any]
 
 
-class Job(msgspec.Struct, dict=True, eq=False):
+class ServedJob(msgspec.Struct, dict=True, eq=False):
     """A job as clients get it. `created` is Unix seconds; what each kind's `result` is, its request tells.
 
     `request` is the body that was sent, from which the job can be begun again.

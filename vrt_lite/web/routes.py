@@ -31,7 +31,7 @@ from vrt_lite.viewer.page_file import make_served_page
 from vrt_lite.viewer.pair_view import prepare_pair
 from vrt_lite.web.endpoints import ENDPOINTS, Endpoint, JsonAnswer, answer_error, describe_api
 from vrt_lite.web.event_stream import EventStream, wait_for_end
-from vrt_lite.web.jobs import Job
+from vrt_lite.web.jobs import ServedJob
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody, VoteBody, read_body
 from vrt_lite.web.server_state import ServerState
@@ -53,7 +53,7 @@ async def compare(state: ServerState, request: Request) -> Response:
 
 async def judge(state: ServerState, request: Request, body: CompareBody | RankBody | RewardsBody) -> Response:
     """Judge clips, or the videos of a folder. The answer is the result, or without `wait` the job."""
-    job = Job(body.kind, body)
+    job = ServedJob(body.kind, body)
 
     def begin() -> None:
         clips = (body.a, body.b) if isinstance(body, CompareBody) else body.clips
@@ -77,7 +77,7 @@ async def judge(state: ServerState, request: Request, body: CompareBody | RankBo
     return answer_error(**told, headers=headers)
 
 
-@Endpoint("POST", "/v1/rank", answer=Job)
+@Endpoint("POST", "/v1/rank", answer=ServedJob)
 async def rank(state: ServerState, request: Request, body: RankBody) -> Response:
     """Rank clips, or the videos of a folder. The answer is a job, unless `wait` is set."""
     return await judge(state, request, body)
@@ -125,13 +125,13 @@ async def list_jobs(state: ServerState) -> dict[str, Any]:
 
 
 @Endpoint("GET", "/v1/jobs/{job}")
-async def show_job(state: ServerState, job: str) -> Job:
+async def show_job(state: ServerState, job: str) -> ServedJob:
     """Describe a job: its state, and its result once it has ended."""
     return state.queue.find(job)
 
 
 @Endpoint("DELETE", "/v1/jobs/{job}", status=HTTPStatus.ACCEPTED)
-async def cancel_job(state: ServerState, job: str) -> Job:
+async def cancel_job(state: ServerState, job: str) -> ServedJob:
     """Cancel a job. What it has judged is kept."""
     return state.queue.cancel(state.queue.find(job))
 
@@ -143,7 +143,7 @@ async def follow_job(state: ServerState, request: Request, job: str) -> Response
     return EventStream(state.queue.find(job), after=after or 0)
 
 
-def _answer_job(job: Job) -> Response:
+def _answer_job(job: ServedJob) -> Response:
     return JsonAnswer(job, HTTPStatus.ACCEPTED, {"location": f"/v1/jobs/{job.id}"})
 
 

@@ -28,7 +28,7 @@ from vrt_lite.errors import UsageError, VrtError
 from vrt_lite.shortage import limit_heaps
 from vrt_lite.web.access import AccessMiddleware, is_loopback
 from vrt_lite.web.endpoints import answer_error
-from vrt_lite.web.jobs import Job
+from vrt_lite.web.jobs import ServedJob
 from vrt_lite.web.refusals import describe_error
 from vrt_lite.web.request_bodies import JudgeOptions
 from vrt_lite.web.routes import make_routes
@@ -107,7 +107,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     return answer_error(**told, headers=headers)
 
 
-def _perform_job(job: Job, state: ServerState) -> dict[str, Any]:
+def _perform_job(job: ServedJob, state: ServerState) -> dict[str, Any]:
     from vrt_lite.web.job_work import perform_job  # noqa: PLC0415 - numpy
 
     return perform_job(job, state)

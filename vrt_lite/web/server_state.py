@@ -24,7 +24,7 @@ from vrt_lite.runs.store import Store
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.web.clip_store import ClipStore
 from vrt_lite.web.job_queue import JobFiles, JobQueue
-from vrt_lite.web.jobs import Job
+from vrt_lite.web.jobs import ServedJob
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import JudgeOptions
 from vrt_lite.web.uploading import BodyReader
@@ -69,7 +69,7 @@ class ServerState:
 
     def __init__(
         self,
-        perform: Callable[[Job, ServerState], dict[str, Any]],
+        perform: Callable[[ServedJob, ServerState], dict[str, Any]],
         *,
         store: Path | None,
         folders: Sequence[Path],
@@ -113,7 +113,7 @@ class ServerState:
             raise ModelError(f"Model {str(model)[:80]!r} is not here. See /v1/models, or: vrt-lite models")
 
     @contextlib.contextmanager
-    def lend_judge(self, job: Job) -> Generator[tuple[PairJudge, Store]]:
+    def lend_judge(self, job: ServedJob) -> Generator[tuple[PairJudge, Store]]:
         """Lend a job that was admitted the judge it asks for, and a store of its own.
 
         The judge stays loaded until a job asks for another one. Two open stores never judge the same question at the
@@ -131,7 +131,7 @@ class ServerState:
             self._usable = None  # the next job loads it again
             raise
 
-    def _admits(self, job: Job, running: int) -> bool:
+    def _admits(self, job: ServedJob, running: int) -> bool:
         """Return whether a job may begin beside others: they use one judge at the same time. It is lent to it then."""
         if self._usable != _wanted(job):
             if running:
@@ -165,6 +165,6 @@ class ServerState:
         return {lane: CapacityLimiter(count) for lane, count in _THREADS.items()}
 
 
-def _wanted(job: Job) -> tuple[str | None, JudgeOptions]:
+def _wanted(job: ServedJob) -> tuple[str | None, JudgeOptions]:
     """Return the judge that a job asks for: its model and its options."""
     return job.request.model, job.request.options

@@ -14,9 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from vrt_lite.clip_files import is_clip_there
-from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.metrics import share
-from vrt_lite.protocol.verdict import MIRROR
 from vrt_lite.ranking.rank_run import read_rank_about
 from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.runs.export import csv_line
@@ -30,12 +28,11 @@ _LETTERS = ("same", "A", "B")
 
 
 class PersonVote(msgspec.Struct, frozen=True):
-    """A vote on a pair, by its clips' sha256. `exchanged`: the left side showed the second clip."""
+    """A vote on a pair, by its clips' sha256: `first` was on the left side."""
 
     first: str
     second: str
     prompt: str
-    exchanged: bool
     winner: int = 0
     made: float = 0.0
 
@@ -58,15 +55,12 @@ class VoteBox:
         places = {sha256: make_address(path) for sha256, path in _find_clips(run).items() if is_clip_there(path)}
         told: dict[str, Any] = {"pairs": len(pairs), "votes": len(voted), "ticket": None}
         for pair in pairs:
-            left, right = places.get(pair.first), places.get(pair.second)
-            if _key(pair) in voted or not left or not right:
-                continue
-            given = PersonVote(pair.first, pair.second, pair.prompt, bool(secrets.randbelow(2)))
-            if given.exchanged:
-                left, right = right, left
-            ticket = secrets.token_urlsafe(12)
-            self._keep_ticket(ticket, (run.name, given))
-            return told | {"ticket": ticket, "prompt": pair.prompt, "left": left, "right": right}
+            if _key(pair) not in voted and places.get(pair.first) and places.get(pair.second):
+                left, right = secrets.SystemRandom().sample((pair.first, pair.second), 2)
+                ticket = secrets.token_urlsafe(12)
+                self._keep_ticket(ticket, (run.name, PersonVote(left, right, pair.prompt)))
+                sides = {"left": places[left], "right": places[right]}
+                return told | {"ticket": ticket, "prompt": pair.prompt, **sides}
         return told
 
     def vote(self, ticket: str, choice: int) -> None:
@@ -79,10 +73,9 @@ class VoteBox:
         if given is None:
             raise RefusedRequestError(409, "ticket", "This pair was voted on, or asked for long ago. Ask for the next.")
         name, pair = given
-        winner = MIRROR[choice] if pair.exchanged else choice  # type: ignore[index]
-        kept = msgspec.structs.replace(pair, winner=winner, made=time.time())
+        kept = msgspec.structs.asdict(pair) | {"winner": choice, "made": time.time()}
         try:
-            self._store.run(name).put(_ITEM, _key(pair), msgspec.structs.asdict(kept), lasting=True)
+            self._store.run(name).put(_ITEM, _key(pair), kept, lasting=True)
         except BaseException:
             self._keep_ticket(ticket, given)
             raise
@@ -96,10 +89,7 @@ class VoteBox:
 
 def read_votes(run: Run) -> list[PersonVote]:
     """Read the votes of a run, in the order in which they were made."""
-    try:
-        return [msgspec.convert(value, PersonVote) for _, value in run.items(_ITEM)]
-    except msgspec.ValidationError as error:
-        raise UsageError(f"A vote in the store cannot be read: {error}.") from error
+    return [msgspec.convert(value, PersonVote) for _, value in run.items(_ITEM)]
 
 
 def write_table(run: Run) -> Iterator[str]:
