@@ -31,6 +31,7 @@ from vrt_lite.cli import run
 from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
 from vrt_lite.runs.store import Store
+from vrt_lite.web import upload_folder
 from vrt_lite.web.job_queue import JobFiles, JobQueue
 from vrt_lite.web.job_work import perform_job
 from vrt_lite.web.jobs import ServedJob
@@ -138,6 +139,16 @@ def test_many_pictures_are_not_flushed_one_by_one(tmp_path: Path, monkeypatch: p
             draft.write((tmp_path / "picture.png").read_bytes())
         draft.keep("8")
     assert len(flushed) <= (1 if hasattr(os, "sync") else 50)
+
+
+def test_what_was_used_longest_ago_makes_room_for_uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload_folder, "_MOST_KEPT", 2)
+    uploads = UploadFolder(tmp_path / "uploads", Decoder())
+    for age, name in enumerate(("draft-of-a-killed-server", "a" * 64, "b" * 64)):
+        (uploads.path / name).mkdir()
+        os.utime(uploads.path / name, (age, age))
+    uploads.make_room(1)
+    assert [path.name for path in uploads.path.iterdir()] == ["b" * 64]
 
 
 def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(
