@@ -30,6 +30,7 @@ from vrt_lite.advice import install_extra
 from vrt_lite.cli import run
 from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
+from vrt_lite.modes import WantedJudge
 from vrt_lite.runs.store import Store
 from vrt_lite.web import upload_folder
 from vrt_lite.web.job_queue import JobFiles, JobQueue
@@ -37,7 +38,7 @@ from vrt_lite.web.job_work import perform_job
 from vrt_lite.web.jobs import ServedJob
 from vrt_lite.web.request_bodies import CompareBody
 from vrt_lite.web.server import TimedProtocol, build_application
-from vrt_lite.web.server_state import JudgeChoice, ServerState
+from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.upload_folder import UploadDraft, UploadFolder
 
 
@@ -45,7 +46,7 @@ from vrt_lite.web.upload_folder import UploadDraft, UploadFolder
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerState:
     """What a server in this process holds. The test closes it."""
     monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path))
-    return ServerState(perform_job, store=None, folders=(EXAMPLES,), choice=JudgeChoice(jobs=2))
+    return ServerState(perform_job, store=None, folders=(EXAMPLES,), choice=WantedJudge(jobs=2))
 
 
 def test_sixty_requests_for_a_copy_leave_the_server_to_others(served: Served) -> None:

@@ -82,10 +82,10 @@ def serve(
         if package in ("starlette", "uvicorn", "python_multipart"):
             raise UsageError(f"vrt-lite serve needs {package}: {install_extra('web')}") from error
         raise
-    from vrt_lite.web.server_state import JudgeChoice  # noqa: PLC0415
+    from vrt_lite.modes import WantedJudge  # noqa: PLC0415
 
     run_server(
-        JudgeChoice(judge.model, judge.projector, judge.backend, judge.settings, judge.choose_jobs(jobs)),
+        WantedJudge(judge.model, judge.projector, judge.settings, judge.backend, jobs=judge.choose_jobs(jobs)),
         host=host,
         port=port,
         names=names,

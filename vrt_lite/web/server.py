@@ -25,6 +25,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vrt_lite.errors import UsageError, VrtError
+from vrt_lite.modes import WantedJudge
 from vrt_lite.shortage import limit_heaps
 from vrt_lite.web.access import AccessMiddleware, is_loopback
 from vrt_lite.web.endpoints import answer_error
@@ -32,7 +33,7 @@ from vrt_lite.web.jobs import ServedJob
 from vrt_lite.web.refusals import describe_error
 from vrt_lite.web.request_bodies import JudgeOptions
 from vrt_lite.web.routes import make_routes
-from vrt_lite.web.server_state import JudgeChoice, ServerState
+from vrt_lite.web.server_state import ServerState
 
 TOKEN_VARIABLE: Final = "VRT_LITE_TOKEN"
 _LEAST_TOKEN = 16
@@ -114,7 +115,7 @@ def _perform_job(job: ServedJob, state: ServerState) -> dict[str, Any]:
 
 
 def run_server(
-    choice: JudgeChoice,
+    choice: WantedJudge,
     *,
     host: str,
     port: int,

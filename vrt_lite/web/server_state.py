@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
@@ -18,10 +18,10 @@ from vrt_lite.errors import ModelError
 from vrt_lite.interfaces import Observe, Stop
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
+from vrt_lite.modes import WantedJudge
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.judging import PairJudge
 from vrt_lite.runs.store import Store
-from vrt_lite.settings import Remote, Settings
 from vrt_lite.web.clip_store import ClipStore
 from vrt_lite.web.job_queue import JobFiles, JobQueue
 from vrt_lite.web.jobs import ServedJob
@@ -35,17 +35,6 @@ Lane = Literal["reading", "clips", "pictures", "copies"]
 _THREADS: Final[dict[Lane, int]] = {"reading": 4, "clips": 2, "pictures": 2, "copies": 1}
 _MOST_WAITING: Final = 64
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeChoice:
-    """How the server was told to judge: a client that names nothing gets this. `jobs` judgements run at once."""
-
-    model: str | None = None
-    projector: Path | None = None
-    backend: Remote | None = None
-    settings: Settings = field(default_factory=Settings)
-    jobs: int = 1
 
 
 class JobJudge:
@@ -65,7 +54,10 @@ class JobJudge:
 
 
 class ServerState:
-    """What requests and jobs share. `store` is opened here, and closed with the rest. `perform` does a job."""
+    """What requests and jobs share. `store` is opened here, and closed with the rest. `perform` does a job.
+
+    A client that names no judge gets that of `choice`; as many judgements as that says run at once.
+    """
 
     def __init__(
         self,
@@ -73,7 +65,7 @@ class ServerState:
         *,
         store: Path | None,
         folders: Sequence[Path],
-        choice: JudgeChoice,
+        choice: WantedJudge,
     ) -> None:
         home = data_home()
         self.choice = choice
