@@ -307,7 +307,8 @@ def test_what_is_no_clip_is_refused_when_it_is_sent(unchanged: Served, name: str
 
 
 def test_an_error_about_an_upload_tells_no_path_of_the_server(served: Served) -> None:
-    sent = served.client.post("/v1/clips", params={"name": "damaged.mp4"}, content=Path(A).read_bytes()).json()["clip"]
+    content = Path(A).read_bytes() + b"of its own, as uploads are kept by their content"
+    sent = served.client.post("/v1/clips", params={"name": "damaged.mp4"}, content=content).json()["clip"]
     [path] = (served.home / "uploads" / sent.removeprefix("upload:")).iterdir()
     path.write_bytes(b"no clip any more")
     clips = {"clips": [sent, CIRCLE]}
