@@ -58,30 +58,72 @@ _MOST_SHOWN = 100
 """How many clips of a group the live leaderboard shows."""
 
 
-class JobWatcher:
-    """Tells a job how its judging goes. Between two judgements it may stop the work, or give way to a shorter job."""
+class JobWork:
+    """Does one job, and tells it how its judging goes.
 
-    def __init__(self, job: ServedJob, state: ServerState, judge: PairJudge) -> None:
+    Between two judgements it may stop the work, or give way to a shorter job.
+    """
+
+    def __init__(self, job: ServedJob, state: ServerState, judge: PairJudge, store: Store) -> None:
         self._job = job
         self._state = state
         self._judge = judge
-        self._make_address = state.clip_store.make_address
+        self._store = store
         self._reader = PartReader()
         self._exchanged = False
         self._spaces: tuple[Workspace, ...] = ()
         self._groups: Sequence[ClipGroup] = ()
         self._told = 0.0
 
-    def begin_pair(self, clips: tuple[Path, Path], *, exchanged: bool) -> None:
-        """Tell that the pair of a comparison begins. VideoError if a clip cannot be used."""
-        self._exchanged = exchanged
-        looks = [self._judge.look_at(path) for path in clips]
-        self._spaces = tuple(look.workspace for look in looks)
-        about = [
-            self._state.clip_store.describe(path) | {"seconds": look.duration_seconds}
-            for path, look in zip(clips, looks, strict=True)
-        ]
-        self._job.add("pair", clips=about[::-1] if exchanged else about, exchanged=exchanged)
+    def compare(self, body: CompareBody) -> dict[str, Any]:
+        """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
+        clips = one, two = (self._state.clip_store.find(body.a), self._state.clip_store.find(body.b))
+        results: dict[int, Result] = {}
+        orders = 2 if body.both_orders and self._store.digest(one) != self._store.digest(two) else 1
+
+        def list_tasks() -> Iterator[Task | None]:
+            for exchanged in range(orders):
+                self._job.tell(Progress(exchanged, orders))
+                self._begin_pair(clips, exchanged=bool(exchanged))
+                first, second = clips[::-1] if exchanged else clips
+                yield Task(first, second, body.prompt, exchanged)
+            while len(results) < orders:  # someone else is judging the same
+                self._job.stop.check()
+                yield None
+
+        def keep(task: Task, result: Result, now: bool) -> None:
+            results[task.label] = result
+
+        run = begin_daily_run(self._store, self._judge)
+        judge_all(list_tasks(), run, store=self._store, judge=self._judge, done=keep, observe=self.observe)
+        judgement = _read_judgement(run, [result for _, result in sorted(results.items())], clips, body)
+        return {"judgement": judgement.to_json(), "lines": list_verdict(judgement), "run": run.name}
+
+    def rank(self, body: RankBody | RewardsBody) -> dict[str, Any]:
+        """Rank clips; return the ranking's JSON, or the reward of each clip. It goes on where it stopped."""
+        clip_store, effort = self._state.clip_store, Effort(both_orders=body.both_orders, budget=body.budget)
+        if isinstance(body, RewardsBody):
+            paths = [clip_store.find(clip) for clip in body.clips]
+            # A run stands for one prompt and one judge.
+            name = f"rewards-{hashlib.sha256(f'{self._judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
+        else:
+            paths = [path for clip in body.clips for path in clip_store.find_all(clip)]
+            effort = replace(effort, confidence=body.confidence, exclude_flagged=body.exclude_flagged)
+            name = body.name
+        ranking = rank_clips(
+            [Group("", body.prompt, tuple(paths))],
+            store=self._store,
+            judge=self._judge,
+            watcher=self,
+            effort=effort,
+            name=name,
+            jobs=self._state.choice.jobs,
+        )
+        if isinstance(body, RewardsBody):
+            return _list_rewards(ranking, list(zip(body.clips, paths, strict=True)), self._store)
+        self._tell_ladders(ranking.ladders)
+        # Without the pairs, of which there may be two million: they are in the run.
+        return ranking.to_json() | {"ladders": [ladder.to_json(pairs=False) for ladder in ranking.ladders]}
 
     def begins(self, groups: Sequence[ClipGroup], progress: Progress, predicted: TimeRange | None, /) -> None:
         """Tell how much a ranking has to do."""
@@ -116,21 +158,32 @@ class JobWatcher:
                 done, total = (event.done, event.total) if isinstance(event, Encoding | Prefill) else (0, 0)
                 job.add("stage", words=capitalize_first(describe_event(event)), done=done, total=total)
 
-    def tell_ladders(self, ladders: Iterable[Ladder]) -> None:
+    def _begin_pair(self, clips: tuple[Path, Path], *, exchanged: bool) -> None:
+        """Tell that one order of a comparison begins. VideoError if a clip cannot be used."""
+        looks = [self._judge.look_at(path) for path in clips]
+        self._exchanged = exchanged
+        self._spaces = tuple(look.workspace for look in (looks[::-1] if exchanged else looks))
+        about = [
+            self._state.clip_store.describe(path) | {"seconds": look.duration_seconds}
+            for path, look in zip(clips, looks, strict=True)
+        ]
+        self._job.add("pair", clips=about, exchanged=exchanged)
+
+    def _tell_ladders(self, ladders: Iterable[Ladder]) -> None:
         """Tell the leaderboards."""
         self._told = time.monotonic()
         groups, media = list[dict[str, Any]](), dict[str, Any]()
         for ladder in ladders:
             groups.append(describe_ladder(ladder, most=_MOST_SHOWN))
             for clip in ladder.ranked[:_MOST_SHOWN]:
-                media[clip.sha256] = place_served(self._make_address(clip.path))
+                media[clip.sha256] = place_served(self._state.clip_store.make_address(clip.path))
         judge = name_judge(self._judge.describe()["--model"], self._judge.scope)
         self._job.add("ladder", groups=groups, media=media, judge=judge)
 
     def _continue(self, *, at_once: bool) -> None:
         """Tell the leaderboards now and then; StoppedError if the job was asked to stop, or gives way."""
         if at_once or time.monotonic() - self._told > _LADDER_SECONDS:
-            self.tell_ladders(map(rate_group, self._groups))
+            self._tell_ladders(map(rate_group, self._groups))
         self._job.stop.check()
         if self._job.kind == "rank" and self._state.queue.is_short_job_queued():
             raise StoppedError("queued")
@@ -151,44 +204,13 @@ _NAME = re.compile(r"""^(['"]).*?\1 """)
 
 def perform_job(job: ServedJob, state: ServerState) -> dict[str, Any]:
     """Do a job; return its result as plain data. Raises what the judge raises, and StoppedError."""
-    body = job.request
     try:
         with state.lend_judge(job) as (judge, store):
-            watcher = JobWatcher(job, state, judge)
-            if isinstance(body, CompareBody):
-                return _compare_clips(job, body, state, watcher, judge, store)
-            return _rank_clips(body, state, watcher, judge, store)
+            work = JobWork(job, state, judge, store)
+            return work.compare(job.request) if isinstance(job.request, CompareBody) else work.rank(job.request)
     except VideoError as error:
         hide = state.clip_store.uploads.hide
         raise type(error)(hide(str(error.path)), hide(error.reason)) from error
-
-
-def _compare_clips(
-    job: ServedJob, body: CompareBody, state: ServerState, watcher: JobWatcher, judge: PairJudge, store: Store
-) -> dict[str, Any]:
-    """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
-    clips = (state.clip_store.find(body.a), state.clip_store.find(body.b))
-    results: dict[int, Result] = {}
-    orders = 2 if body.both_orders and store.digest(clips[0]) != store.digest(clips[1]) else 1
-
-    def list_tasks() -> Iterator[Task | None]:
-        for exchanged in range(orders):
-            job.stop.check()
-            job.tell(Progress(exchanged, orders))
-            first, second = clips[::-1] if exchanged else clips
-            watcher.begin_pair((first, second), exchanged=bool(exchanged))
-            yield Task(first, second, body.prompt, exchanged)
-        while len(results) < orders:  # someone else is judging the same
-            job.stop.check()
-            yield None
-
-    def keep(task: Task, result: Result, now: bool) -> None:
-        results[task.label] = result
-
-    run = begin_daily_run(store, judge)
-    judge_all(list_tasks(), run, store=store, judge=judge, done=keep, observe=watcher.observe)
-    judgement = _read_judgement(run, [result for _, result in sorted(results.items())], clips, body)
-    return {"judgement": judgement.to_json(), "lines": list_verdict(judgement), "run": run.name}
 
 
 def _read_judgement(run: Run, results: list[Result], clips: tuple[Path, Path], body: CompareBody) -> Judgement:
@@ -202,42 +224,13 @@ def _read_judgement(run: Run, results: list[Result], clips: tuple[Path, Path], b
         raise RefusedRequestError(404 if failed.failure == "missing_clip" else 422, failed.failure, message)
     # The same content may have been judged before under another name.
     inputs = tuple(replace(clip, path=str(path)) for clip, path in zip(judgement.inputs, clips, strict=True))
-    sources: dict[str, Source] = {
-        **judgement.settings.sources,
-        **({"both_orders": "option"} if body.both_orders else {}),
-    }
+    source: dict[str, Source] = {"both_orders": "option"} if body.both_orders else {}
+    sources = {**judgement.settings.sources, **source}
     settings = replace(judgement.settings, both_orders=body.both_orders, sources=sources)
     judgement = replace(judgement, inputs=inputs, settings=settings)
     if len(judgement.orders) == 1 and len(results) == 2:
         judgement = add_warning(judgement, warn_of_one_order(judgement.orders[0].first))
     return judgement
-
-
-def _rank_clips(
-    body: RankBody | RewardsBody, state: ServerState, watcher: JobWatcher, judge: PairJudge, store: Store
-) -> dict[str, Any]:
-    """Rank clips; return the ranking's JSON, or the reward of each clip. It goes on where it stopped."""
-    if isinstance(body, RewardsBody):
-        paths = [state.clip_store.find(clip) for clip in body.clips]
-        effort = Effort(both_orders=body.both_orders, budget=body.budget)
-        # A run stands for one prompt and one judge.
-        name = f"rewards-{hashlib.sha256(f'{judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
-    else:
-        paths = [path for clip in body.clips for path in state.clip_store.find_all(clip)]
-        effort = Effort(
-            both_orders=body.both_orders,
-            budget=body.budget,
-            confidence=body.confidence,
-            exclude_flagged=body.exclude_flagged,
-        )
-        name = body.name
-    group, jobs = Group("", body.prompt, tuple(paths)), state.choice.jobs
-    ranking = rank_clips([group], store=store, judge=judge, watcher=watcher, effort=effort, name=name, jobs=jobs)
-    if isinstance(body, RewardsBody):
-        return _list_rewards(ranking, list(zip(body.clips, paths, strict=True)), store)
-    watcher.tell_ladders(ranking.ladders)
-    # Without the pairs, of which there may be two million: they are in the run.
-    return ranking.to_json() | {"ladders": [ladder.to_json(pairs=False) for ladder in ranking.ladders]}
 
 
 def _list_rewards(ranking: Ranking, clips: list[tuple[str, Path]], store: Store) -> dict[str, Any]:
