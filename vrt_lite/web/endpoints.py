@@ -20,7 +20,6 @@ from starlette.routing import Route
 
 from vrt_lite import __version__
 from vrt_lite.web.jobs import ServedJob
-from vrt_lite.web.request_bodies import read_body
 from vrt_lite.web.server_state import Lane, ServerState
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -93,7 +92,7 @@ class Endpoint:
         async def serve(request: Request) -> Response:
             given: dict[str, Any] = {**request.query_params, **request.path_params, "state": state, "request": request}
             if self.body and "body" in self.parameters:
-                given["body"] = read_body(await state.body_reader.read_json(request), self.body)
+                given["body"] = await state.body_reader.read_json(request, self.body)
             arguments = [given.get(name, parameter.default) for name, parameter in self.parameters.items()]
             if inspect.iscoroutinefunction(self.function):
                 return self._answer(await self.function(*arguments))

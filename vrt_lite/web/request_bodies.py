@@ -87,10 +87,10 @@ class VoteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     choice: Annotated[int, Meta(ge=0, le=2)]
 
 
-_Body = TypeVar("_Body", bound=msgspec.Struct)
+Body = TypeVar("Body", bound=msgspec.Struct)
 
 
-def read_body(data: bytes | dict[str, Any], kind: type[_Body], *, strict: bool = True) -> _Body:
+def read_body(data: bytes | dict[str, Any], kind: type[Body], *, strict: bool = True) -> Body:
     """Read a body, JSON or plain data; UsageError for what is not allowed in it. Not `strict`: all may be text."""
     try:
         return (

@@ -47,7 +47,7 @@ async def compare(state: ServerState, request: Request) -> Response:
     if sends_form(request):
         body = read_body(await state.body_reader.take_clips(request, "a", "b"), CompareBody, strict=False)
     else:
-        body = read_body(await state.body_reader.read_json(request), CompareBody)
+        body = await state.body_reader.read_json(request, CompareBody)
     return await judge(state, request, body)
 
 
