@@ -68,7 +68,8 @@ export async function showJudges(main) {
     );
   });
   const lead = h.p({ class: "lead" }, `This machine has ${bytes(memory)} of memory.`);
-  const table = makeTable("stacks judges", "Judges", ["Name", "Is", "On disk", "Memory", "Fits", "Licence", "Get it"], rows);
+  const headings = ["Name", "Is", "On disk", "Memory", "Fits", "Licence", "Get it"];
+  const table = makeTable("stacks judges", "Judges", headings, rows);
   put(main, makeTitle("Judges"), lead, table);
 }
 
