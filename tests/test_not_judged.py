@@ -122,13 +122,11 @@ JSON_OF: dict[str, Callable[[Walk], Any]] = {
     "a job that ranks": lambda w: w.get(w.ranking),
     "the events of a comparison": lambda w: w.events(w.comparison),
     "the events of a ranking": lambda w: w.events(w.ranking),
-    "/v1/run of comparisons": lambda w: w.get("/v1/run", run=w.compared),
-    "/v1/run of a ranking": lambda w: w.get("/v1/run", run=w.ranked),
     "show --json of a ranking": lambda w: json.loads(w.say("show", w.ranked, "--json")),
     "show --json of comparisons": lambda w: json.loads(w.say("show", w.compared, "--json")),
     "JSON lines": lambda w: parse_lines(w.export(w.ranked, "jsonl")),
     "/v1/run/export": lambda w: parse_lines(w.read("/v1/run/export", run=w.compared, format="jsonl")),
-    "/v1/votes/agreement": lambda w: w.get("/v1/votes/agreement", run=w.compared),
+    "/v1/votes/next": lambda w: w.get("/v1/votes/next", run=w.compared),
 }
 TEXT_OF: dict[str, Callable[[Walk], str]] = {
     "plain lines": lambda w: w.compare(),

@@ -186,6 +186,11 @@ def test_a_ranking_and_each_of_its_pairs(ranking: Path, tabs: Tabs) -> None:
     page = tab.open(ranking)
     assert page.locator(".ladder:visible th[scope=row] .file").all_inner_texts() == ["oak", "elm", "ash"]
     tab.check()
+    cells = page.locator("[data-key=OA] .matrix tbody a").all()
+    told = {cell.get_attribute("aria-label"): cell.get_attribute("class") for cell in cells}
+    pairs = [("oak", "elm"), ("oak", "ash"), ("elm", "ash")]
+    won = {f"{one} against {two}: 85 per cent, won": "share w1" for one, two in pairs}
+    assert told == won | {f"{two} against {one}: 15 per cent, lost": "share w2" for one, two in pairs}
     page.get_by_role("radio", name="Visual quality").check()
     assert page.locator(".ladder:visible caption").inner_text() == "The ladder, Visual quality (VQ)"
     page.get_by_role("link", name="oak against ash").click()

@@ -201,6 +201,11 @@ def test_a_run_with_nothing_in_it_is_refused_and_a_ranking_says_where_frame_size
             with pytest.raises(UsageError, match="no judgements yet"):
                 write_report(run, report)
         assert not report.exists()
+        told = [
+            {"name": clip.stem, "path": str(clip), "sha256": of}
+            for clip, of in zip(clips, (first, second), strict=True)
+        ]
+        run.note({"groups": [{"name": "", "prompt": PROMPT, "clips": told}]})
         run.add(Question(first, second, PROMPT, "j"), large)
         write_report(run, report)
         assert "not comparable" not in Report(report).words

@@ -30,11 +30,13 @@ from vrt_lite.advice import install_extra
 from vrt_lite.cli import run
 from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
+from vrt_lite.modes import WantedJudge
 from vrt_lite.runs.store import Store
-from vrt_lite.web.job_context import JudgeChoice
+from vrt_lite.web import upload_folder
 from vrt_lite.web.job_queue import JobFiles, JobQueue
-from vrt_lite.web.request_bodies import CompareBody, PullBody
-from vrt_lite.web.served_job import ServedJob
+from vrt_lite.web.job_work import perform_job
+from vrt_lite.web.jobs import ServedJob
+from vrt_lite.web.request_bodies import CompareBody
 from vrt_lite.web.server import TimedProtocol, build_application
 from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.upload_folder import UploadDraft, UploadFolder
@@ -44,7 +46,7 @@ from vrt_lite.web.upload_folder import UploadDraft, UploadFolder
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerState:
     """What a server in this process holds. The test closes it."""
     monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path))
-    return ServerState(store=None, folders=(EXAMPLES,), choice=JudgeChoice(jobs=2))
+    return ServerState(perform_job, store=None, folders=(EXAMPLES,), choice=WantedJudge(jobs=2))
 
 
 def test_sixty_requests_for_a_copy_leave_the_server_to_others(served: Served) -> None:
@@ -88,7 +90,7 @@ def test_the_event_loop_never_waits_for_the_store(state: ServerState) -> None:
 
     async def ask() -> set[int]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
-            paths = ("/v1/run/export", "/v1/votes", "/v1/votes/agreement", "/v1/votes/next", "/view/run")
+            paths = ("/v1/run/export", "/v1/votes", "/v1/votes/next", "/view/run")
             asked = [asyncio.create_task(client.get(f"{path}?run=none")) for path in paths]
             await asyncio.sleep(0.3)
             assert (await client.get("/v1/jobs")).status_code == 200
@@ -114,14 +116,14 @@ def test_the_list_of_jobs_is_small_whatever_they_ask_for(served: Served) -> None
     assert [job["request"] for job in listed.json()["jobs"][:3]] == [{"prompt": "x" * 200}] * 3
 
 
-def test_pulls_that_failed_are_forgotten_at_last(tmp_path: Path) -> None:
+def test_jobs_that_failed_are_forgotten_at_last(tmp_path: Path) -> None:
     def fail(job: ServedJob) -> dict[str, Any]:
-        raise OSError("no network")
+        raise OSError("no file")
 
     with contextlib.closing(JobQueue(fail, JobFiles(tmp_path))) as queue:
         for _ in range(100):
-            job = ServedJob(PullBody(model="any"))
-            queue.run_apart(job)
+            job = ServedJob("compare", CompareBody(a=STAR, b=CIRCLE))
+            queue.add(job, keep=False)
             wait_until(lambda job=job: job.ended)
         assert len(queue.jobs()) < 70
 
@@ -136,8 +138,18 @@ def test_many_pictures_are_not_flushed_one_by_one(tmp_path: Path, monkeypatch: p
         for number in range(50):
             draft.begin_file("clip", f"{number}.png")
             draft.write((tmp_path / "picture.png").read_bytes())
-        draft.finish("8")
+        draft.keep("8")
     assert len(flushed) <= (1 if hasattr(os, "sync") else 50)
+
+
+def test_what_was_used_longest_ago_makes_room_for_uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload_folder, "_MOST_KEPT", 2)
+    uploads = UploadFolder(tmp_path / "uploads", Decoder())
+    for age, name in enumerate(("draft-of-a-killed-server", "a" * 64, "b" * 64)):
+        (uploads.path / name).mkdir()
+        os.utime(uploads.path / name, (age, age))
+    uploads.make_room(1)
+    assert [path.name for path in uploads.path.iterdir()] == ["b" * 64]
 
 
 def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(
@@ -150,14 +162,14 @@ def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(
         assert may_open.wait(20)
         raise VideoError("x", "no judge")
 
-    monkeypatch.setattr("vrt_lite.web.job_context.Judge", open_slowly)
+    monkeypatch.setattr("vrt_lite.web.server_state.Judge", open_slowly)
     try:
-        first, second = (ServedJob(CompareBody(a=STAR, b=CIRCLE)) for _ in range(2))
+        first, second = (ServedJob("compare", CompareBody(a=STAR, b=CIRCLE)) for _ in range(2))
         state.queue.add(first, keep=False)
         assert opening.wait(10)
         state.queue.add(second, keep=False)
         time.sleep(0.3)
-        state.queue.stop(second, "cancelled")
+        state.queue.cancel(second)
         assert (first.state, second.state) == ("running", "cancelled")
     finally:
         may_open.set()
@@ -259,14 +271,15 @@ def test_jobs_of_killed_servers_are_found_and_damaged_files_do_no_harm(
     (folder / "<b>.json").write_text(kept(good))
     (folder / f"{'d' * 16}.json").mkdir()
     os.mkfifo(folder / f"{'e' * 16}.json")
-    first, second = servers("--allow", EXAMPLES), servers("--allow", EXAMPLES)
-    listed = first.client.get("/v1/jobs")
-    assert sorted(job["id"] for job in listed.json()["jobs"]) == good_ids
+    first = servers("--allow", EXAMPLES)
+    wait_until(lambda: len(first.client.get("/v1/jobs").json()["jobs"]) == len(good_ids))
+    assert [first.until(job)["state"] for job in good_ids] == ["done"] * 3
+    second = servers("--allow", EXAMPLES)
     for path in ("/", "/rank", "/runs", f"/jobs/{good_ids[0]}"):
         assert first.client.get(path).status_code == 200, path
-    first.client.post(f"/v1/jobs/{good_ids[0]}/resume")
-    assert first.until(good_ids[0])["state"] == "done"
-    job = good_ids[1]
+    ranking = {"clips": [str(EXAMPLES)], "prompt": "Left behind."}
+    job = first.post("/v1/rank", **ranking).json()["id"]
+    time.sleep(2.5)  # the other server looks for such jobs now and then
     assert second.client.get(f"/v1/jobs/{job}").status_code == 404
     first.process.kill()  # nobody waits for it until the test ends
     monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path / "home"))
@@ -276,7 +289,7 @@ def test_jobs_of_killed_servers_are_found_and_damaged_files_do_no_harm(
         third.adopt_jobs()
         here, there = (job in (told.id for told in third.jobs()), second.client.get(f"/v1/jobs/{job}").is_success)
     assert here != there, "one has it"
-    assert here or second.find_job(job)["state"] == "paused"
+    assert here or second.until(job)["state"] == "done"
 
 
 HEAD = b"GET /slow HTTP/1.1\r\nHost: here\r\n"

@@ -76,13 +76,21 @@ def serve(
         if not re.fullmatch(r"[A-Za-z0-9.-]{1,253}", name):
             raise UsageError(f"--host-name {name[:80]} is no name: give it without https:// and without a port.")
     try:
-        from vrt_lite.web.server import ServeOptions, run_server  # noqa: PLC0415
+        from vrt_lite.web.server import run_server  # noqa: PLC0415
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         if package in ("starlette", "uvicorn", "python_multipart"):
             raise UsageError(f"vrt-lite serve needs {package}: {install_extra('web')}") from error
         raise
-    from vrt_lite.web.job_context import JudgeChoice  # noqa: PLC0415
+    from vrt_lite.modes import WantedJudge  # noqa: PLC0415
 
-    choice = JudgeChoice(judge.model, judge.projector, judge.backend, judge.settings, judge.choose_jobs(jobs))
-    run_server(ServeOptions(host, port, folders, store, choice, names, open_browser), say=print_text)
+    run_server(
+        WantedJudge(judge.model, judge.projector, judge.settings, judge.backend, jobs=judge.choose_jobs(jobs)),
+        host=host,
+        port=port,
+        names=names,
+        folders=folders,
+        store=store,
+        open_browser=open_browser,
+        say=print_text,
+    )

@@ -2,8 +2,6 @@
 
 import { put } from "./dom.js";
 
-const ENDED = ["done", "failed", "cancelled"];
-
 /** Ask the API. Throws an error with a line for the user. */
 export async function ask(path, method = "GET", body = undefined) {
   const options = { method };
@@ -44,12 +42,6 @@ export const doing = (place, act) => async (event) => {
   await act().catch((error) => complain(place, error));
   button.disabled = false;
 };
-
-/** The jobs that have not ended, of these kinds. */
-export async function listUnfinished(...kinds) {
-  const { jobs } = await ask("/v1/jobs");
-  return jobs.filter(({ kind, state }) => kinds.includes(kind) && !ENDED.includes(state));
-}
 
 /** Follow a job. `on` has a function for each kind of event; after a lost connection it goes on where it was. */
 export function follow(id, on) {

@@ -57,7 +57,7 @@ async function showServed(about) {
     judges: () => showJudges(main),
     docs: () => showApi(main),
     vote: () => showBallot(main, run),
-    jobs: () => showJob(main, second, about),
+    jobs: () => showJob(main, second),
     run: async () => {
       const { overview, index } = await ask(address("/view/run", { run }));
       const links = h.p({ class: "quiet" }, linkRun(overview.run));

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 from urllib.parse import quote
 
-from vrt_lite.clip_files import PICTURE_SUFFIXES, is_clip_there
+from vrt_lite.clip_files import is_clip_there
 from vrt_lite.decoder import LARGEST, Decoder
 from vrt_lite.errors import VideoError
 from vrt_lite.viewer.page_file import write_data
@@ -93,7 +93,12 @@ class ClipMedia:
             self.missing[clip.sha256] = str(error)
 
     def place(self, of: ShownClip) -> dict[str, Any]:
-        """Say where a clip is: a copy in the page, which is written now, or its own file."""
+        """Say where a clip is: a copy in the page, which is written now, or its own file.
+
+        That is the film's address, "#id" for what is in the page, empty if it cannot be played; `frames`, ids of
+        pictures by frame, or the beginning of their addresses; `note`, what is played or why nothing is; `missing`, why
+        there are no pictures; and `middle`, the frame that stands for the clip.
+        """
         clip, missing = of.clip, self.missing.get(of.clip.sha256, "")
         places = self._find(clip)
         if self.embed:
@@ -102,7 +107,7 @@ class ClipMedia:
         else:
             address, note = make_address(places[0], self.page) if places and not missing else "", missing
         frames = self.frames.get(clip.sha256, {})
-        return _make_place(address, _find_form(clip, address), frames, note, missing, of.middle)
+        return {"address": address, "frames": frames, "note": note, "missing": missing, "middle": of.middle}
 
     def _find(self, clip: JudgedClip) -> list[Path]:
         return find_places(clip, self.beside, known=self.known.get(clip.sha256, ""))
@@ -128,22 +133,11 @@ class ClipMedia:
         return name
 
 
-def _make_place(
-    address: str, form: str, frames: Mapping[int, str] | str, note: str, missing: str, middle: int | str
-) -> dict[str, Any]:
-    """Say where a page has a clip: the film's address, or "#id" of what is in the page; empty if it cannot be played.
-
-    `frames` are ids of pictures by frame, or the beginning of their addresses; `missing` is why there are none.
-    `note` says what is played, or why nothing is. `middle` is the frame that stands for the clip.
-    """
-    return {"address": address, "form": form, "frames": frames, "note": note, "missing": missing, "middle": middle}
-
-
 def place_served(address: str) -> dict[str, Any]:
-    """Say where a server's page has a clip: what cannot be played by a browser has the address of a copy."""
+    """Say where a server's page has a clip, as `ClipMedia.place` does for a report."""
     frames = f"{address.removesuffix('.mp4')}/frames/" if address else dict[int, str]()
     missing = "" if address else "it is no longer where it was judged, has changed, or is in no allowed folder"
-    return _make_place(address, "video", frames, missing, missing, "middle")
+    return {"address": address, "frames": frames, "note": missing, "missing": missing, "middle": "middle"}
 
 
 def find_places(clip: JudgedClip, beside: Path | None, *, known: str = "") -> list[Path]:
@@ -155,16 +149,6 @@ def find_places(clip: JudgedClip, beside: Path | None, *, known: str = "") -> li
         return [path for path in dict.fromkeys(candidates) if is_clip_there(path)]
     except (OSError, ValueError):  # a name that this system cannot have
         return []
-
-
-def _find_form(clip: JudgedClip, address: str) -> str:
-    """Find what shows a clip in a page: a "video", an "animation", or "pictures", which cannot be played."""
-    if address.startswith("#"):
-        return "video"
-    suffix = Path(clip.name.rpartition("@")[0] or clip.name).suffix.lower()
-    if "%" in clip.name and suffix in PICTURE_SUFFIXES:
-        return "pictures"
-    return "animation" if suffix in (".gif", ".webp") else "video"
 
 
 def make_address(clip: Path, page: Path) -> str:

@@ -108,6 +108,10 @@ export const moment = (seconds) =>
     ? `${seconds.toFixed(2)}\u00a0s`
     : `${Math.floor(seconds / 60)}:${(seconds % 60).toFixed(1).padStart(4, "0")}\u00a0min`;
 
+/** A moment in Unix seconds, as 2026-01-31 14:05. */
+export const when = (seconds) =>
+  new Date(1000 * seconds).toLocaleString("sv", { dateStyle: "short", timeStyle: "short" });
+
 /** How long work takes. */
 export function duration(seconds) {
   if (seconds < 90) return `${seconds.toFixed(0)} s`;

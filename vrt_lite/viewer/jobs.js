@@ -1,27 +1,24 @@
 // Jobs at work: their events are shown as they come, and at the end their result.
 
 import { address, ask, complain, doing, follow, tell } from "./api.js";
-import { add, all, count, draw, duration, fileName, h, makeField, makeTitle, moment, one, position } from "./dom.js";
+import { add, all, count, draw, duration, fileName, h, makeTitle, moment, position } from "./dom.js";
 import { put, quotePrompt, said, visible } from "./dom.js";
 import { drawMoments, makeChip, showPage, showPair } from "./pair.js";
 import { makeScreens, makeVideo, startPlayers } from "./players.js";
 import { MEASURED, showGroupWords, showLadder } from "./results.js";
 
 const ENDS = { done: "Done", failed: "It failed", cancelled: "Cancelled" };
-const WORDS = { queued: "Waiting for the engine", running: "Beginning", paused: "Paused", ...ENDS };
+const WORDS = { queued: "Waiting for the engine", running: "Beginning", ...ENDS };
 const NOTES = { snapshot: "Saw", think: "Thinks", recommend: "Leans to" };
 const PARTS = { ...NOTES, final: "Answers", answer: "Answers", call: "Asks for" };
 
-/** What the pages of all jobs have: state, progress, time left and buttons. `pauses`: whether it can be paused. */
-export function makeControls(id, pauses) {
+/** What the pages of all jobs have: state, progress, time left, and a button that ends the job. */
+function makeControls(id) {
   const stage = h.span({ role: "status" }, WORDS.queued);
   const left = h.span({ class: "quiet" });
   const bar = h.progress({ max: 1, "aria-label": "This step" });
-  const press = (path, method) => () => ask(`/v1/jobs/${id}${path}`, method).catch((error) => complain(stage, error));
-  const button = (name, path, method) => h.button({ type: "button", onclick: press(path, method), hidden: true }, name);
-  const cancel = button("Cancel", "", "DELETE");
-  const pause = button("Pause", "/pause", "POST");
-  const resume = button("Go on", "/resume", "POST");
+  const press = () => ask(`/v1/jobs/${id}`, "DELETE").catch((error) => complain(stage, error));
+  const cancel = h.button({ type: "button", onclick: press, hidden: true }, "Cancel");
   let [running, end] = [false, null];
   const showTime = () => {
     const seconds = (end - Date.now()) / 1000;
@@ -36,15 +33,13 @@ export function makeControls(id, pauses) {
   };
   return {
     head: [h.p({ class: "how" }, stage, " ", left), bar],
-    actions: h.p({ class: "actions" }, pause, resume, cancel),
+    actions: h.p({ class: "actions" }, cancel),
     stage,
     setState({ state }) {
       tell(stage, WORDS[state]);
       running = state === "running";
       setLeft(null);
       cancel.hidden = state in ENDS;
-      pause.hidden = !pauses || !["running", "queued"].includes(state);
-      resume.hidden = state !== "paused";
       bar.hidden = !running;
       bar.removeAttribute("value");
     },
@@ -62,7 +57,7 @@ export function makeControls(id, pauses) {
 }
 
 /** What a comparison has come to: its verdict, and what can be done next. */
-function showOutcome(main, { job, pair, media }) {
+function showOutcome(main, { job, run, pair, media }) {
   const article = showPair(pair, media);
   const status = h.span({ role: "status", class: "quiet" });
   const again = doing(status, async () => {
@@ -70,7 +65,7 @@ function showOutcome(main, { job, pair, media }) {
     location.assign(`/jobs/${next.id}`);
   });
   const button = h.button({ type: "button", onclick: again }, "Judge the other order too");
-  const all = h.a({ href: address("/run", { run: job.run }) }, "All comparisons of this day");
+  const all = h.a({ href: address("/run", { run }) }, "All comparisons of this day");
   const others = h.a({ href: "/" }, "Compare two others");
   add(article, h.p({ class: "actions" }, !job.request.both_orders && button, status, others, all));
   main.classList.remove("live");
@@ -102,7 +97,7 @@ function startRound(number) {
 }
 
 function watchComparison(main, { job, clips }) {
-  const controls = makeControls(job.id, false);
+  const controls = makeControls(job.id);
   const written = h.div();
   const lengths = [1, 1];
   const lines = clips.map((_, at) => drawMoments([], 1, `Moments of video ${at + 1} that the judge looks at`, at + 1));
@@ -153,23 +148,8 @@ function watchComparison(main, { job, clips }) {
   });
 }
 
-/** What can be done with a ranking that has ended. */
-function showAfter(run, folders) {
-  const status = h.span({ role: "status", class: "quiet" });
-  const top = h.input({ id: "top", type: "number", min: 1, value: 3 });
-  const folder = h.select({ id: "folder" }, folders.map((value) => h.option({ value }, `${value}/best`)));
-  const copy = doing(status, async () => {
-    const done = await ask("/v1/run/copy", "POST", { run, top: Number(top.value), folder: folder.value });
-    tell(status, [`${done.copies.length} copied`, ...done.flagged].join(". "));
-  });
-  const actions = h.p({ class: "actions" }, h.button({ type: "submit" }, "Copy the best"), " ", status);
-  const fields = [makeField("How many", top), makeField("Copy to", folder)];
-  const form = folders.length > 0 && h.form({ class: "ask", onsubmit: copy }, fields, actions);
-  return h.section(h.h2("The best"), h.p(h.a({ href: address("/run", { run }) }, "Open the whole result")), form);
-}
-
-function watchRanking(main, { job }, { folders }) {
-  const controls = makeControls(job.id, true);
+function watchRanking(main, { job }) {
+  const controls = makeControls(job.id);
   const title = makeTitle("Ranking");
   const last = h.p({ class: "quiet" });
   const board = h.div(h.p({ class: "quiet" }, "Nothing is judged yet."));
@@ -181,9 +161,7 @@ function watchRanking(main, { job }, { folders }) {
       controls.setStep(`${told.done} of at most ${count(told.most, "judgement")}`, told.done, told.most);
       controls.setLeft(told.seconds_left);
     },
-    pair({ clips: [first, second], words }) {
-      put(last, "Last judged: ", said(first.name), " and ", said(second.name), ". ", said(words));
-    },
+    pair: ({ words }) => put(last, "Last judged: ", said(words)),
     ladder({ groups, judge, media }) {
       if (!groups.some((group) => group.ladder.standings.length)) return;
       const boards = groups.map((group) => [showGroupWords(group), showLadder(group, "OA", "Overall", media)]);
@@ -192,31 +170,15 @@ function watchRanking(main, { job }, { folders }) {
     end(told) {
       if (told.state !== "done") return controls.fail(told, title);
       title.textContent = "Ranked";
-      leaders.after(showAfter(told.result.run, folders));
+      leaders.after(h.p(h.a({ href: address("/run", { run: told.result.run }) }, "Open the whole result")));
     },
   });
 }
 
 /** The page of a job: at work, or its result. */
-export async function showJob(main, id, about) {
+export async function showJob(main, id) {
   const told = await ask(`/view/jobs/${id}`);
   if (told.pair) showOutcome(main, told);
   else if (told.job.kind === "compare") watchComparison(main, told);
-  else watchRanking(main, told, about);
-}
-
-/** A model that is pulled. */
-export function followPull(place, id) {
-  const controls = makeControls(id, false);
-  put(place, h.h2("Pulling"), controls.head, controls.actions);
-  one("button:last-child", controls.actions).textContent = "Stop";
-  follow(id, {
-    state: controls.setState,
-    log: (told) => controls.setStep(told.line, 0, 0),
-    progress: (told) => controls.setStep(told.words, told.done, told.most),
-    end({ state, error }) {
-      if (state === "done") location.reload();
-      else if (error) complain(controls.stage, error);
-    },
-  });
+  else watchRanking(main, told);
 }

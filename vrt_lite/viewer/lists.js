@@ -1,8 +1,7 @@
 // Lists of what there is: all runs and jobs, the judges, and the API.
 
-import { address, ask, doing, listUnfinished } from "./api.js";
-import { bytes, capitalize, h, makeTable, makeTitle, put, quiet, rowHead } from "./dom.js";
-import { followPull } from "./jobs.js";
+import { address, ask } from "./api.js";
+import { bytes, capitalize, h, makeTable, makeTitle, put, quiet, rowHead, when } from "./dom.js";
 
 const MOST_RUNS = 500;
 
@@ -19,7 +18,8 @@ export function linkRun(run, name = "") {
 
 /** The jobs that are not finished. */
 export async function showUnfinished() {
-  const lines = (await listUnfinished("compare", "rank", "rewards")).map(({ id, kind, state }) =>
+  const { jobs } = await ask("/v1/jobs");
+  const lines = jobs.filter(({ state }) => ["queued", "running"].includes(state)).map(({ id, kind, state }) =>
     h.li(h.a({ href: `/jobs/${id}` }, capitalize(kind)), " ", quiet(state)));
   return lines.length ? h.section(h.h2("Not finished"), h.ul({ class: "listed" }, lines)) : "";
 }
@@ -33,12 +33,13 @@ export async function showRuns(main, search) {
   }
   const label = h.label("Find a name or a prompt", input);
   const finder = h.form({ class: "finder", onsubmit: find }, label, h.button({ type: "submit" }, "Find"));
-  const rows = runs.slice(0, MOST_RUNS).map(({ name, kind, prompt, updated, judgements, failures }) => {
+  const rows = runs.slice(0, MOST_RUNS).map(({ name, kind, prompt, prompts, updated, judgements, failures }) => {
+    const words = prompts > 1 ? `${prompt} (and ${prompts - 1} more)` : prompt;
     const link = h.a({ href: address("/run", { run: name }) }, h.bdi(name));
     return h.tr(
       rowHead(link, " ", quiet(kind)),
-      h.td({ class: "quiet", "data-name": prompt ? "Prompt" : null }, h.bdi({ dir: "auto" }, prompt)),
-      named("Last used", updated),
+      h.td({ class: "quiet", "data-name": prompt ? "Prompt" : null }, h.bdi({ dir: "auto" }, words)),
+      named("Last used", when(updated)),
       named("Judged", judgements, failures > 0 && h.span({ class: "tag" }, `${failures} failed`)),
       h.td(judgements > 0 && linkRun(name, name)),
     );
@@ -52,15 +53,10 @@ export async function showRuns(main, search) {
 }
 
 export async function showJudges(main) {
-  const [{ models, memory_bytes: memory }, [running]] = await Promise.all([ask("/v1/models"), listUnfinished("pull")]);
-  const pulling = h.section();
-  const follow = (id) => followPull(pulling, id);
-  const status = h.p({ role: "status" });
-  const pull = (model) => doing(status, async () => follow((await ask("/v1/models/pull", "POST", { model })).id));
+  const { models, memory_bytes: memory } = await ask("/v1/models");
   const rows = models.map((model) => {
-    const words = model.fetched_bytes ? `Pull, ${bytes(model.fetched_bytes)}` : "";
-    const own = { type: "button", "data-pull": model.name, "aria-label": `${words}: ${model.name}` };
-    const button = words && h.button({ ...own, onclick: pull(model.name) }, words);
+    const command = model.fetched_bytes > 0 && h.code(`vrt-lite pull ${model.name}`);
+    const size = command && quiet(` ${bytes(model.fetched_bytes)}`);
     return h.tr(
       rowHead(h.bdi(model.name), " ", quiet(model.quant)),
       named("Is", model.state),
@@ -68,13 +64,13 @@ export async function showJudges(main) {
       named("Memory", bytes(model.memory_bytes)),
       named("Fits", model.fits ? "yes" : "no"),
       named("Licence", h.bdi(model.licence)),
-      h.td(button, model.note && h.bdi({ class: "quiet" }, model.note)),
+      h.td(command, size, model.note && h.bdi({ class: "quiet" }, model.note)),
     );
   });
   const lead = h.p({ class: "lead" }, `This machine has ${bytes(memory)} of memory.`);
-  const table = makeTable("stacks", "Judges", ["Name", "Is", "On disk", "Memory", "Fits", "Licence", "Do"], rows);
-  put(main, makeTitle("Judges"), lead, table, status, pulling);
-  if (running) follow(running.id);
+  const headings = ["Name", "Is", "On disk", "Memory", "Fits", "Licence", "Get it"];
+  const table = makeTable("stacks judges", "Judges", headings, rows);
+  put(main, makeTitle("Judges"), lead, table);
 }
 
 const showJson = (title, data) => h.details(h.summary(title), h.pre({ tabindex: 0 }, JSON.stringify(data, null, 2)));

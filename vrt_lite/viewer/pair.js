@@ -19,6 +19,13 @@ export const pictureOf = ({ frames }, source) =>
 /** Where a clip is played from; empty if it cannot be played. */
 export const filmOf = ({ address }) => (address.startsWith("#") ? contentOf(address.slice(1)) : address);
 
+/** What shows a clip: pictures cannot be played, but for their copy in this page or on a server. */
+function formOf(name, address) {
+  if (/^[#/]/.test(address)) return "video";
+  if (/%.*\.(png|jpe?g)(@[\d.]+)?$/i.test(name)) return "pictures";
+  return /\.(gif|webp)$/i.test(name) ? "animation" : "video";
+}
+
 export const makeChip = (video) => h.span({ class: `chip v${video}` }, `Video ${video}`);
 
 /** A choice in words, in the colour of its side. */
@@ -110,10 +117,11 @@ function showClip(clip, video, place, poster) {
   const source = filmOf(place);
   const { width, height, fps, duration_seconds: seconds } = clip;
   let shown;
-  if (place.form === "pictures") {
+  const form = formOf(name, place.address);
+  if (form === "pictures") {
     const why = "which a page cannot play. A report that is made with --embed has a copy that plays.";
     shown = h.p({ class: "absent" }, said(name), ` are ${clip.frames} numbered pictures, ${why}`);
-  } else if (source && place.form === "animation") {
+  } else if (source && form === "animation") {
     shown = h.img({ src: source, width, height, alt: label });
   } else if (source) {
     shown = makeVideo(video, source, label, { poster, seconds, fps, width, height });

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from vrt_lite.protocol.messages import OVERALL
@@ -18,18 +18,12 @@ _QUOTED = ("text", "snapshot", "thought")
 """Fields of a round that quote the judge."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairLabel:
-    """What people said of a pair: its name in their table, and winners by key in the order of the page."""
-
-    name: str
-    winners: Mapping[str, int]
-
-
 def prepare_pair(
-    judgement: Judgement, *, label: PairLabel | None = None, warnings: Sequence[str] = ()
+    judgement: Judgement, *, label: Mapping[str, Any] | None = None, warnings: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Prepare a pair as plain data. `warnings` are shown beside those of the judgement.
+
+    `label` is what people said of it: the `name` of their row, and `winners` by key in the order of the page.
 
     What the judge wrote of a dimension that it does not judge is withheld from the record.
     """
@@ -50,7 +44,7 @@ def prepare_pair(
         "measured": pair_words.describe_measured(judgement),
         "withheld": withheld,
     }
-    return {"judgement": record, "words": words, "label": label and asdict(label)}
+    return {"judgement": record, "words": words, "label": label}
 
 
 def write_title(judgement: Judgement) -> str:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from vrt_lite.measures.flags import describe_flags
-from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.protocol.verdict import NOT_JUDGED, describe, odds_of
-from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank_run import read_groups, read_rank_about
-from vrt_lite.records.ladders import Ladder, LadderPair, RankedClip
+from vrt_lite.records.judgement import to_plain
+from vrt_lite.records.ladders import Ladder
 from vrt_lite.show.leaderboard import describe_conclusion, list_columns, list_notes
 from vrt_lite.show.words import DIMENSION_NAMES, list_warnings, name_judge
 from vrt_lite.viewer.run_view import RunView
@@ -24,8 +21,7 @@ _MATRIX_CLIPS = 30
 
 def prepare_ranking(view: RunView) -> dict[str, Any]:
     """Prepare everything that the viewer shows of a ranking."""
-    rated = read_groups(view.run) or _group_by_prompt(view)
-    ladders = [rate_group(group) for group in rated]
+    ladders = [rate_group(group) for group in read_groups(view.run)]
     title, leader, about = f"{len(ladders)} groups ranked", "", read_rank_about(view.run)
     if len(ladders) == 1:
         [ladder] = ladders
@@ -63,20 +59,6 @@ def describe_ladder(ladder: Ladder, *, most: int | None = None) -> dict[str, Any
     return {"ladder": record, "words": words}
 
 
-def _group_by_prompt(view: RunView) -> tuple[ClipGroup, ...]:
-    """Make a group of the judged clips for each prompt, for a run that names no groups."""
-    by: dict[str, dict[str, None]] = {}
-    for pair in view.pairs:
-        by.setdefault(pair.prompt, {}).update(dict.fromkeys((pair.first, pair.second)))
-    results = list(view.run.results())
-    groups: list[ClipGroup] = []
-    for prompt, clips in by.items():
-        names = [(view.names.get(sha256, sha256[:12]), sha256) for sha256 in clips]
-        groups.append(ClipGroup("", prompt, tuple(RankedClip(name, Path(name), sha256) for name, sha256 in names)))
-        groups[-1].add_stored(results)
-    return tuple(groups)
-
-
 def _describe_counts(ladders: list[Ladder]) -> str:
     """Say how many clips, pairs and judgements there are."""
     clips = sum(len(ladder.clips) for ladder in ladders)
@@ -87,30 +69,8 @@ def _describe_counts(ladders: list[Ladder]) -> str:
 
 
 def _make_matrix(view: RunView, ladder: Ladder) -> dict[str, Any]:
-    """Make the matrix of the best clips: the judged pairs of them, by key."""
+    """Make the matrix of the best clips: the judged pairs of them, with their numbers."""
     best = [standing.clip for standing in ladder.standings][:_MATRIX_CLIPS]
     pairs = [pair for pair in ladder.pairs if set(pair.clips) <= set(best)]
-    keys = (OVERALL, *ladder.judged)
-    return {"clips": best, "cells": {key: [_make_cell(view, ladder, pair, key) for pair in pairs] for key in keys}}
-
-
-def _make_cell(view: RunView, ladder: Ladder, pair: LadderPair, key: str) -> dict[str, Any]:
-    """Make a cell: how probably the first clip is better, half of a tie's share counted for it, and the pair's number.
-
-    `words` are there for what is no win, loss or tie.
-    """
-    first, second = (ladder.clips[clip] for clip in pair.clips)
-    share = winner = None
-    words = NOT_JUDGED if pair.preferences else "no verdict"
-    if preference := pair.preferences.get(key):
-        tie, one, _ = odds_of(preference.winner, preference.odds)
-        share, winner = round(one + tie / 2, 4), preference.winner
-        words = describe(preference, (first.name, second.name)) if preference.undecided else ""
-    return {
-        "clips": pair.clips,
-        "share": share,
-        "winner": winner,
-        "words": words,
-        "differ": key in pair.disagreements,
-        "pair": view.numbers.get((first.sha256, second.sha256, ladder.prompt)),
-    }
+    numbers = [view.numbers.get((frozenset(ladder.clips[n].sha256 for n in of.clips), ladder.prompt)) for of in pairs]
+    return {"clips": best, "pairs": to_plain(pairs), "numbers": numbers}

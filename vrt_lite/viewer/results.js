@@ -53,19 +53,31 @@ export function showLadder({ ladder, words: { flags } }, key, name, media) {
   return makeTable("ladder", `The ladder, ${name}`, heads, rows);
 }
 
-/** A cell: in per cent, how much better the row's clip is; half of a tie's share is counted. */
-function makeCell(cell, names, isMirrored) {
-  if (!cell) return h.td(h.span({ class: "none", "aria-label": "not judged", role: "img" }, "·"));
-  const { share, winner, words, differ, pair } = cell;
-  const own = isMirrored && share !== null ? 1 - share : share;
-  const won = winner === null ? null : isMirrored ? [0, 2, 1][winner] : winner;
-  const number = own === null ? (words === "no verdict" ? "?" : "–") : `${(100 * own).toFixed(0)}`;
-  const result = words || ["tied", "won", "lost"][won];
-  const against = `${names[0]} against ${names[1]}: ${number} per cent, ${result}`;
+/** What a pair prefers by a key, for the row's clip: its share, with half of a tie's, in words and as a number. */
+function readPreference({ clips, preferences }, key, row, names) {
+  const preference = preferences[key];
+  if (!preference) return Object.keys(preferences).length ? ["–", null, "not judged"] : ["?", null, "no verdict"];
+  const [own, other] = clips[0] === row ? [1, 2] : [2, 1];
+  const { winner, leans, probabilities } = preference;
+  const isKnown = probabilities && Object.values(probabilities).some(Boolean);
+  const odds = isKnown ? probabilities : { [winner || "tie"]: 1 };
+  const share = (odds[own] ?? 0) + (odds.tie ?? 0) / 2;
+  const leaning = leans ? `undecided, leans to ${names[leans === own ? 0 : 1]}` : "undecided";
+  const result = { [own]: "won", [other]: "lost", 0: "tied" }[winner];
+  const won = { [own]: 1, [other]: 2, 0: 0 }[winner];
+  return [`${(100 * share).toFixed(0)}`, share, preference.undecided ? leaning : result, won];
+}
+
+/** A cell: in per cent, how much better the row's clip is. */
+function makeCell(pair, number, key, row, names) {
+  if (!pair) return h.td(h.span({ class: "none", "aria-label": "not judged", role: "img" }, "·"));
+  const [shown, own, result, won] = readPreference(pair, key, row, names);
+  const differ = pair.disagreements.includes(key);
+  const against = `${names[0]} against ${names[1]}: ${shown} per cent, ${result}`;
   const label = differ ? `${against}, the orders disagree` : against;
-  const kind = own === null ? "none" : `share ${["w0", "w1", "w2"][won]}`;
-  const to = { href: `#/pair/${pair}`, class: kind, "aria-label": label, title: label };
-  const link = h.a(to, number + (differ ? "*" : ""));
+  const kind = own === null ? "none" : `share w${won}`;
+  const to = { href: `#/pair/${number}`, class: kind, "aria-label": label, title: label };
+  const link = h.a(to, shown + (differ ? "*" : ""));
   if (own !== null) link.style.setProperty("--certainty", String(Math.abs(own - 0.5) * 2));
   return h.td(link);
 }
@@ -73,13 +85,13 @@ function makeCell(cell, names, isMirrored) {
 /** The matrix of the best clips by one key, shaded by probability; a click opens the pair. */
 function showMatrix({ ladder, matrix }, key, name) {
   const best = matrix.clips;
-  const cells = new Map(matrix.cells[key].map((cell) => [cell.clips.join(), cell]));
+  const places = new Map(matrix.pairs.map(({ clips }, at) => [clips.join(), at]));
   const rows = best.map((row, at) => {
     const own = best.map((column) => {
       if (row === column) return h.td(h.span({ class: "none", "aria-hidden": "true" }, "–"));
-      const [low, high] = row < column ? [row, column] : [column, row];
+      const at = places.get([Math.min(row, column), Math.max(row, column)].join());
       const names = [ladder.clips[row].name, ladder.clips[column].name];
-      return makeCell(cells.get(`${low},${high}`), names, row > column);
+      return makeCell(matrix.pairs[at], matrix.numbers[at], key, row, names);
     });
     const title = [quiet(at + 1), " ", fileName(ladder.clips[row].name)];
     return h.tr(rowHead(title), own);

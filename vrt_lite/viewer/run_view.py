@@ -20,7 +20,7 @@ from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.show.pair_words import shown_odds
 from vrt_lite.show.words import capitalize_first, percent
 from vrt_lite.viewer.clip_media import ShownClip, list_shown
-from vrt_lite.viewer.pair_view import PairLabel, prepare_pair
+from vrt_lite.viewer.pair_view import prepare_pair
 
 if TYPE_CHECKING:
     from vrt_lite.records.labelled import EvalCase
@@ -61,12 +61,9 @@ class RunView:
         return {sha256: of.clip.name for sha256, of in self.shown.items()} | own
 
     @cached_property
-    def numbers(self) -> Mapping[tuple[str, str, str], int]:
-        """The numbers of the pairs from 1, by both clips, in either order, and the prompt."""
-        numbers: dict[tuple[str, str, str], int] = {}
-        for number, pair in enumerate(self.pairs, start=1):
-            numbers[pair.first, pair.second, pair.prompt] = numbers[pair.second, pair.first, pair.prompt] = number
-        return numbers
+    def numbers(self) -> Mapping[tuple[frozenset[str], str], int]:
+        """The numbers of the pairs from 1, by both clips and the prompt."""
+        return {(frozenset((of.first, of.second)), of.prompt): n for n, of in enumerate(self.pairs, start=1)}
 
     @cached_property
     def labels(self) -> Mapping[str, EvalCase]:
@@ -109,13 +106,13 @@ class RunView:
             self._list_marks(pair),
         ]
 
-    def _find_label(self, pair: JudgedPair) -> PairLabel | None:
+    def _find_label(self, pair: JudgedPair) -> dict[str, Any] | None:
         """Find the label of a pair, if it has one; a table's A is shown first in the order "given"."""
         for result in pair.results:
             if case := self.labels.get(result.key):
                 mirrored = (case.order == "swapped") != (result is pair.swapped)
                 winners = {name: MIRROR[winner] if mirrored else winner for name, winner in case.labels.items()}
-                return PairLabel(case.name, winners)
+                return {"name": case.name, "winners": winners}
         return None
 
     def _list_marks(self, pair: JudgedPair) -> list[str]:
@@ -126,8 +123,8 @@ class RunView:
             marks.append("one order only" if own else "no verdict")
         if any(result.source == "recommended" for result in pair.results):
             marks.append("only recommended")
-        if label and OVERALL in label.winners and own and not own.undecided:
-            marks.append("as labelled" if label.winners[OVERALL] == own.winner else "not as labelled")
+        if label and OVERALL in label["winners"] and own and not own.undecided:
+            marks.append("as labelled" if label["winners"][OVERALL] == own.winner else "not as labelled")
         return marks
 
 

@@ -8,8 +8,8 @@ const BALLOT = [[1, "Left is better"], [0, "No difference"], [2, "Right is bette
 const KEPT = ["Kept: no difference.", "Kept: left.", "Kept: right."];
 
 function showAgreement(judges) {
-  const rows = judges.map(({ judge, agrees, of, share, low, high }) => {
-    const cells = [`${agrees} of ${of}`, percent(share), `${percent(low)} to ${percent(high)}`];
+  const rows = judges.map(({ judge, right, of, value, low, high }) => {
+    const cells = [`${right} of ${of}`, percent(value), `${percent(low)} to ${percent(high)}`];
     return h.tr(rowHead(h.bdi(judge)), cells.map((cell) => h.td(cell)));
   });
   const headings = ["Judge", "Agrees", "Share", "95 % interval"];
@@ -32,6 +32,7 @@ export async function showBallot(main, run) {
   async function next() {
     const told = await ask(of("/v1/votes/next"));
     counted.textContent = `${told.votes} of ${told.pairs} pairs voted on`;
+    if (told.judges.length) put(agreement, showAgreement(told.judges));
     ticket = told.ticket;
     ballot.hidden = !ticket;
     put(prompt, told.prompt);
@@ -43,10 +44,6 @@ export async function showBallot(main, run) {
     add(place, players);
     startPlayers(players, place);
   }
-  async function agree() {
-    const { judges } = await ask(of("/v1/votes/agreement"));
-    if (judges.length) put(agreement, showAgreement(judges));
-  }
   async function vote(choice) {
     if (!ticket) return;
     const given = ticket;
@@ -55,7 +52,6 @@ export async function showBallot(main, run) {
       await ask("/v1/votes", "POST", { ticket: given, choice });
       tell(status, KEPT[choice]);
       await next();
-      await agree();
     } catch (error) {
       complain(status, error);
       next().catch(() => {}); // the same pair again, if the vote was not kept
@@ -72,5 +68,4 @@ export async function showBallot(main, run) {
   const judges = h.section(h.h2("Judges and you"), agreement, h.p(table));
   await next();
   put(main, title, h.blockquote({ class: "prompt" }, prompt), place, ballot, status, judges);
-  await agree();
 }

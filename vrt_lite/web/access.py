@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import re
 import secrets
 from collections.abc import Collection
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vrt_lite.web.endpoints import JsonAnswer
+from vrt_lite.web.endpoints import answer_error
 
 COOKIE: Final = "vrt_lite_token"
+_HOST: Final = re.compile(r"(?:(?P<name>[a-z0-9._-]+)|\[(?P<address>[0-9a-z:.%]+)\])(?::[0-9]{1,5})?")
 _HEADERS: Final = {
     # That of all that is no page: it loads and runs nothing.
     "content-security-policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -72,7 +73,7 @@ class AccessMiddleware:
         hosts = headers.getlist("host")
         name = _read_name(hosts[0]) if len(hosts) == 1 else ""
         if not self._is_ours(name):
-            return _refusal(
+            return answer_error(
                 421,
                 "host",
                 "This server does not answer to that name. Use the address that it printed; behind a proxy start it "
@@ -82,14 +83,13 @@ class AccessMiddleware:
         is_foreign = not {f"{scheme}://{hosts[0]}" for scheme in schemes}.issuperset(headers.getlist("origin"))
         navigates = headers.get("sec-fetch-mode") == "navigate" and request.method == "GET"
         if is_foreign or (headers.get("sec-fetch-site") in ("cross-site", "same-site") and not navigates):
-            return _refusal(403, "origin", "Requests from pages of other sites are not served.")
+            return answer_error(403, "origin", "Requests from pages of other sites are not served.")
         return None
 
     def _is_ours(self, name: str) -> bool:
         """Return whether a Host names an address or this server. DNS rebinding uses other names."""
-        if name in self._names or is_loopback(self._host):
-            return name in self._names or is_loopback(name)
-        return name in ("localhost", self._host) or _is_address(name)
+        reached_from_elsewhere = not is_loopback(self._host) and (name == self._host or _is_address(name))
+        return name in self._names or is_loopback(name) or reached_from_elsewhere
 
     def _ask_for_token(self, request: Request) -> Response | None:
         """Return what a request without the token gets; None if it has it, in a header, a cookie or the address."""
@@ -103,7 +103,7 @@ class AccessMiddleware:
             answer = RedirectResponse("/" + request.scope["path"].lstrip("/\\") + (f"?{rest}" if rest else ""), 303)
             answer.set_cookie(COOKIE, self._token, httponly=True, samesite="strict")
             return answer
-        answer = _refusal(401, "token", "This server needs its token. Open the address that it printed.")
+        answer = answer_error(401, "token", "This server needs its token. Open the address that it printed.")
         answer.headers["www-authenticate"] = "Bearer"
         return answer
 
@@ -113,19 +113,11 @@ class AccessMiddleware:
 
 def _read_name(host: str) -> str:
     """Return the name in a Host, without its port; empty if there is none."""
-    with contextlib.suppress(ValueError):
-        parts = urlsplit(f"//{host}")
-        plain = parts.port is None or parts.port >= 0
-        if plain and parts.username is None and not (parts.path or parts.query or parts.fragment):
-            return (parts.hostname or "").lower()
-    return ""
+    found = _HOST.fullmatch(host.lower())
+    return found["name"] or found["address"] if found else ""
 
 
 def _is_address(name: str) -> bool:
     with contextlib.suppress(ValueError):
         return bool(ipaddress.ip_address(name))
     return False
-
-
-def _refusal(status: int, kind: str, message: str) -> Response:
-    return JsonAnswer({"error": {"kind": kind, "message": message}}, status)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -19,8 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from vrt_lite import __version__
-from vrt_lite.web.request_bodies import read_body
-from vrt_lite.web.served_job import ToldJob
+from vrt_lite.web.jobs import ServedJob
 from vrt_lite.web.server_state import Lane, ServerState
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -37,6 +36,11 @@ class JsonAnswer(JSONResponse):
         """Encode the content."""
         plain = msgspec.to_builtins(content)
         return json.dumps(plain, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def answer_error(status: int, kind: str, message: str, *, headers: Mapping[str, str] | None = None) -> JsonAnswer:
+    """Answer with an error: its HTTP status, a word for programs, and one line for people."""
+    return JsonAnswer({"error": {"kind": kind, "message": message}}, status, headers)
 
 
 class ErrorAnswer(msgspec.Struct):
@@ -77,8 +81,8 @@ class Endpoint:
         self.parameters = signature.parameters
         if "body" in self.parameters:
             self.body = self.parameters["body"].annotation
-        if signature.return_annotation is ToldJob:
-            self.answer = ToldJob
+        if signature.return_annotation is ServedJob:
+            self.answer = ServedJob
         ENDPOINTS.append(self)
         return function
 
@@ -88,7 +92,7 @@ class Endpoint:
         async def serve(request: Request) -> Response:
             given: dict[str, Any] = {**request.query_params, **request.path_params, "state": state, "request": request}
             if self.body and "body" in self.parameters:
-                given["body"] = read_body(await state.body_reader.read_json(request), self.body)
+                given["body"] = await state.body_reader.read_json(request, self.body)
             arguments = [given.get(name, parameter.default) for name, parameter in self.parameters.items()]
             if inspect.iscoroutinefunction(self.function):
                 return self._answer(await self.function(*arguments))

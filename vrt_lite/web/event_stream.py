@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -12,10 +12,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from vrt_lite.web.served_job import ServedJob
+from vrt_lite.web.jobs import ServedJob
 
 _HEARTBEAT_SECONDS = 10.0
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 0.05
+"""A thread writes events, and these are looked for: that is simpler than to wake those who wait on the event loop."""
 
 
 class EventStream(StreamingResponse):
@@ -23,52 +24,34 @@ class EventStream(StreamingResponse):
 
     def __init__(self, job: ServedJob, *, after: int = 0, give_up: Callable[[], object] = lambda: None) -> None:
         headers = {"x-accel-buffering": "no"}  # lets nginx pass each event on when it comes
-        super().__init__(self._write(job, after, give_up), media_type="text/event-stream", headers=headers)
+        super().__init__(_write_events(job, after, give_up), media_type="text/event-stream", headers=headers)
 
-    @staticmethod
-    async def _write(job: ServedJob, after: int, give_up: Callable[[], object]) -> AsyncIterator[str]:
-        try:
-            async for ended in _follow(job, _HEARTBEAT_SECONDS):
-                events = job.events_after(after)
-                for event in events:
-                    after = event.number
-                    yield _format_event(after, event.kind, event.data)
-                if ended:
-                    yield _format_event(after, "end", msgspec.to_builtins(job.describe()))
-                elif not events:
-                    yield ": still there\n\n"
-        finally:
-            if not job.ended:
-                give_up()
+
+async def _write_events(job: ServedJob, after: int, give_up: Callable[[], object]) -> AsyncIterator[str]:
+    told, ended = time.monotonic(), False
+    try:
+        while not ended:
+            ended = job.ended  # before its events are read: the last one is among them
+            for event in job.events_after(after):
+                after, told = event.number, time.monotonic()
+                yield _format_event(after, event.kind, event.data)
+            if time.monotonic() - told > _HEARTBEAT_SECONDS:
+                told = time.monotonic()
+                yield ": still there\n\n"
+            await asyncio.sleep(_LOOK_SECONDS)
+        yield _format_event(after, "end", msgspec.to_builtins(job))
+    finally:
+        if not job.ended:
+            give_up()
 
 
 async def wait_for_end(job: ServedJob, request: Request) -> bool:
     """Wait until a job has ended. Returns False if the client has gone away before."""
-    async for _ in _follow(job, _LOOK_SECONDS):
+    while not job.ended:
         if await request.is_disconnected():
-            return job.ended
+            return False
+        await asyncio.sleep(_LOOK_SECONDS)
     return True
-
-
-async def _follow(job: ServedJob, seconds: float) -> AsyncIterator[bool]:
-    """Yield at once, and after events of a job or so many seconds without one, whether it had ended by then."""
-    loop, changed = asyncio.get_running_loop(), asyncio.Event()
-
-    def wake() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(changed.set)
-
-    end = job.listen(wake)
-    try:
-        ended = False
-        while not ended:
-            changed.clear()
-            ended = job.ended  # before its events are read: the last one is among them
-            yield ended
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), 0 if ended else seconds)
-    finally:
-        end()
 
 
 def _format_event(number: int, kind: str, data: Any) -> str:

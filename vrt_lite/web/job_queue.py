@@ -10,29 +10,28 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Condition, Thread
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from vrt_lite.disk import locked, write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.runs.database import Owner, is_alive, new_owner
+from vrt_lite.web.jobs import JobState, ServedJob, StoppedError
 from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import MOST_BODY_BYTES, read_body
-from vrt_lite.web.served_job import KINDS, JobState, ServedJob, StoppedError, ToldJob
+from vrt_lite.web.request_bodies import BODIES, MOST_BODY_BYTES, JobKind, read_body
 
-_BODIES = {kind: body for body, kind in KINDS.items()}
 _ID = re.compile(r"[0-9a-f]{16}")
 
 
 class _KeptJob(msgspec.Struct):
-    kind: Literal["compare", "rank", "rewards"]
-    request: dict[str, Any]
+    kind: JobKind
+    request: Any
     owner: Owner
 
 
@@ -46,8 +45,8 @@ class JobFiles:
 
     def keep(self, job: ServedJob) -> None:
         """Write a job's file: it is on the disk on return. Raises OSError."""
-        about = {"kind": job.kind, "request": job.request, "owner": asdict(self._owner)}
-        write_file(self._path(job), json.dumps(about).encode())
+        about = _KeptJob(job.kind, job.request, self._owner)
+        write_file(self._path(job), json.dumps(msgspec.to_builtins(about)).encode())
 
     def forget(self, job: ServedJob) -> None:
         """Remove a job's file, if there is one."""
@@ -55,23 +54,22 @@ class JobFiles:
             self._path(job).unlink(missing_ok=True)
 
     def take_over(self) -> list[ServedJob]:
-        """Return the jobs that servers have left which do not run any more; they are ours now, and paused.
+        """Return the jobs that servers have left which do not run any more; they are ours now.
 
         A damaged file, and one that is no file, is left as it is.
         """
+        found: list[ServedJob] = []
         with locked("jobs"):  # of two servers one gets a job
-            return list(self._take_over())
-
-    def _take_over(self) -> Iterator[ServedJob]:
-        for path in sorted(self._folder.glob("*.json")):
-            with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError, UsageError):
-                if not _ID.fullmatch(path.stem) or not path.is_file() or path.stat().st_size > 2 * MOST_BODY_BYTES:
-                    continue
-                about = msgspec.json.decode(path.read_bytes(), type=_KeptJob)
-                if not is_alive(about.owner):
-                    job = ServedJob(read_body(about.request, _BODIES[about.kind]), id=path.stem, state="paused")
-                    self.keep(job)
-                    yield job
+            for path in sorted(self._folder.glob("*.json")):
+                with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError, UsageError):
+                    if not _ID.fullmatch(path.stem) or not path.is_file() or path.stat().st_size > 2 * MOST_BODY_BYTES:
+                        continue
+                    about = msgspec.json.decode(path.read_bytes(), type=_KeptJob)
+                    if not is_alive(about.owner):
+                        job = ServedJob(about.kind, read_body(about.request, BODIES[about.kind]), id=path.stem)
+                        self.keep(job)
+                        found.append(job)
+        return found
 
     def _path(self, job: ServedJob) -> Path:
         return self._folder / f"{job.id}.json"
@@ -84,6 +82,7 @@ _MOST_FOLLOWED: Final = 16
 """How many of these keep the events of their work: a client may still read them."""
 _RETRY_SECONDS = 5
 _POLL_SECONDS = 0.2
+_ADOPT_SECONDS = 2.0
 
 
 class JobQueue:
@@ -108,23 +107,24 @@ class JobQueue:
         self._waiting: deque[ServedJob] = deque()
         self._running: set[ServedJob] = set()
         self._closing = False
-        self.adopt_jobs()
         self._threads = [Thread(target=self._work, name=f"job {n}", daemon=True) for n in range(threads)]
-        for thread in self._threads:
+        for thread in (*self._threads, Thread(target=self._adopt, name="adopting", daemon=True)):
             thread.start()
 
     def adopt_jobs(self) -> None:
-        """Take over what servers have left that do not run any more. To be called again: one may end at any time."""
+        """Go on with what servers have left that do not run any more. This is called now and then."""
         found = self._files.take_over()
         with self._changed:
             self._jobs |= {job.id: job for job in found}
+            self._waiting += found
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Stop the jobs in progress at their next event, and end the threads. What waits stays in its files."""
         with self._changed:
             self._closing = True
             for job in self._running:
-                job.ask_to_stop("paused", at_once=True)
+                job.stop.set(StoppedError("queued"))
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
@@ -135,7 +135,12 @@ class JobQueue:
         RefusedRequestError, with a time, if the queue is full; OSError if the disk is.
         """
         with self._changed:
-            self._check_room()
+            if self._closing:
+                raise RefusedRequestError(503, "ending", "The server is ending.", retry_seconds=10)
+            waiting = sum(other.state == "queued" for other in self._jobs.values())
+            if waiting >= MOST_WAITING:
+                text = f"{waiting} jobs wait already. Try again in {_RETRY_SECONDS} s."
+                raise RefusedRequestError(429, "busy", text, retry_seconds=_RETRY_SECONDS)
             self._jobs[job.id] = job  # it counts from here on
         try:
             if keep:
@@ -147,20 +152,10 @@ class JobQueue:
         with self._changed:
             if job.ended:  # it was cancelled meanwhile
                 self._files.forget(job)
-            elif job.state == "queued" and job not in self._waiting:
+            else:
                 self._waiting.append(job)
             self._forget_old()
             self._changed.notify_all()
-
-    def run_apart(self, job: ServedJob) -> None:
-        """Do a job in a thread of its own: a pull, which needs no engine. RefusedRequestError if one runs already."""
-        with self._changed:
-            if any(other.kind == job.kind and not other.ended for other in self._jobs.values()):
-                raise RefusedRequestError(429, "busy", "One model is being pulled already.", retry_seconds=60)
-            self._jobs[job.id] = job
-            self._running.add(job)
-            self._forget_old()
-        Thread(target=self._do, args=(job,), name=job.kind, daemon=True).start()
 
     def find(self, id: str) -> ServedJob:  # noqa: A002
         """Find a job. RefusedRequestError if there is none, or it ended long ago."""
@@ -174,41 +169,27 @@ class JobQueue:
         with self._changed:
             return sorted(self._jobs.values(), key=lambda job: -job.created)
 
-    def stop(self, job: ServedJob, state: JobState) -> ToldJob:
-        """Cancel a job, or pause it: at once if it waits, else at its next event or after its present judgement.
-
-        Returns what it is then.
-        """
+    def cancel(self, job: ServedJob) -> ServedJob:
+        """Cancel a job: at once if it waits, else at its next event; return what it is then."""
         with self._changed:
             if job in self._running:
-                job.ask_to_stop(state)
+                job.stop.set(StoppedError("cancelled"))
             elif not job.ended:
                 if job in self._waiting:
                     self._waiting.remove(job)
-                self._put(job, state)
-        return job.describe()
-
-    def resume(self, job: ServedJob) -> ToldJob:
-        """Put a paused job in the queue again; return what it is then."""
-        with self._changed:
-            if job.state == "paused":  # it was counted all the time
-                self._put(job, "queued")
-        return job.describe()
+                self._put(job, "cancelled")
+        return job
 
     def is_short_job_queued(self) -> bool:
         """Return whether a job that is shorter than a ranking waits."""
         with self._changed:
             return any(job.kind != "rank" for job in self._waiting)
 
-    def _check_room(self) -> None:
-        if self._closing:
-            raise RefusedRequestError(503, "ending", "The server is ending.", retry_seconds=10)
-        states = [job.state for job in self._jobs.values()]
-        waiting, paused = states.count("queued"), states.count("paused")
-        if waiting + paused >= MOST_WAITING:
-            rest = f", and {paused} are paused: resume or cancel them" if paused else ""
-            text = f"{waiting} jobs wait already{rest}. Try again in {_RETRY_SECONDS} s."
-            raise RefusedRequestError(429, "busy", text, retry_seconds=_RETRY_SECONDS)
+    def _adopt(self) -> None:
+        while not self._closing:
+            time.sleep(_ADOPT_SECONDS)
+            with contextlib.suppress(OSError):  # of a full disk, until it has room
+                self.adopt_jobs()
 
     def _work(self) -> None:
         while job := self._take():
@@ -218,8 +199,7 @@ class JobQueue:
         """Wait for the first job until it may begin; None when the queue is closed."""
         with self._changed:
             while not self._closing:
-                judging = sum(job.kind != "pull" for job in self._running)
-                if self._waiting and self._admits(self._waiting[0], judging):
+                if self._waiting and self._admits(self._waiting[0], len(self._running)):
                     job = self._waiting.popleft()
                     self._running.add(job)
                     return job
@@ -241,22 +221,17 @@ class JobQueue:
             if state:
                 self._put(job, state)
             else:
-                self._forget(job)
+                self._files.forget(job)
                 job.end(result or {})
             self._changed.notify_all()
 
     def _put(self, job: ServedJob, state: JobState) -> None:
         """Put a job into a state, and in the queue if that is its state."""
-        if state == "cancelled":
-            self._forget(job)
-        job.set_state(state)
         if state == "queued":
             self._waiting.append(job)
-            self._changed.notify_all()
-
-    def _forget(self, job: ServedJob) -> None:
-        self._files.forget(job)
-        job.clean_up()
+        else:
+            self._files.forget(job)
+        job.set_state(state)
 
     def _forget_old(self) -> None:
         """Forget the oldest jobs that have ended, beyond a number: their judgements are in the store."""

@@ -8,12 +8,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import msgspec
 
-from vrt_lite.errors import NoVerdictError, VideoError, VrtError
+from vrt_lite.errors import NoVerdictError, VideoError
 from vrt_lite.interfaces import (
     Encoding,
     Event,
@@ -45,46 +44,86 @@ from vrt_lite.runs.run import Run
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Source
 from vrt_lite.show import list_verdict
-from vrt_lite.show.pair_words import write_headline
 from vrt_lite.show.run_views import describe_judgement
-from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event, list_warnings
+from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event, list_warnings, name_judge
 from vrt_lite.viewer.clip_media import place_served
 from vrt_lite.viewer.ranking_view import describe_ladder
-from vrt_lite.web.clip_store import name_clip
-from vrt_lite.web.job_context import JobContext
-from vrt_lite.web.refusals import RefusedRequestError, describe_error
-from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody
-from vrt_lite.web.served_job import ServedJob, StoppedError
+from vrt_lite.web.jobs import ServedJob, StoppedError
+from vrt_lite.web.refusals import RefusedRequestError
+from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody
+from vrt_lite.web.server_state import ServerState
 
 _LADDER_SECONDS = 0.5
 _MOST_SHOWN = 100
 """How many clips of a group the live leaderboard shows."""
 
 
-class JobWatcher:
-    """Tells a job how its judging goes. Between two judgements it may stop the work, or give way to a shorter job."""
+class JobWork:
+    """Does one job, and tells it how its judging goes.
 
-    def __init__(self, job: ServedJob, context: JobContext, judge: PairJudge) -> None:
+    Between two judgements it may stop the work, or give way to a shorter job.
+    """
+
+    def __init__(self, job: ServedJob, state: ServerState, judge: PairJudge, store: Store) -> None:
         self._job = job
-        self._context = context
+        self._state = state
         self._judge = judge
-        self._make_address = context.clip_store.make_address
+        self._store = store
         self._reader = PartReader()
         self._exchanged = False
         self._spaces: tuple[Workspace, ...] = ()
         self._groups: Sequence[ClipGroup] = ()
         self._told = 0.0
 
-    def begin_pair(self, clips: tuple[Path, Path], *, exchanged: bool) -> None:
-        """Tell that the pair of a comparison begins. VideoError if a clip cannot be used."""
-        self._exchanged = exchanged
-        looks = [self._judge.look_at(path) for path in clips]
-        self._spaces = tuple(look.workspace for look in looks)
-        about = [
-            {"name": name_clip(path), "seconds": look.duration_seconds, "address": self._make_address(path)}
-            for path, look in zip(clips, looks, strict=True)
-        ]
-        self._job.add("pair", clips=about[::-1] if exchanged else about, exchanged=exchanged)
+    def compare(self, body: CompareBody) -> dict[str, Any]:
+        """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
+        clips = one, two = (self._state.clip_store.find(body.a), self._state.clip_store.find(body.b))
+        results: dict[int, Result] = {}
+        orders = 2 if body.both_orders and self._store.digest(one) != self._store.digest(two) else 1
+
+        def list_tasks() -> Iterator[Task | None]:
+            for exchanged in range(orders):
+                self._job.tell(Progress(exchanged, orders))
+                self._begin_pair(clips, exchanged=bool(exchanged))
+                first, second = clips[::-1] if exchanged else clips
+                yield Task(first, second, body.prompt, exchanged)
+            while len(results) < orders:  # someone else is judging the same
+                self._job.stop.check()
+                yield None
+
+        def keep(task: Task, result: Result, now: bool) -> None:
+            results[task.label] = result
+
+        run = begin_daily_run(self._store, self._judge)
+        judge_all(list_tasks(), run, store=self._store, judge=self._judge, done=keep, observe=self.observe)
+        judgement = _read_judgement(run, [result for _, result in sorted(results.items())], clips, body)
+        return {"judgement": judgement.to_json(), "lines": list_verdict(judgement), "run": run.name}
+
+    def rank(self, body: RankBody | RewardsBody) -> dict[str, Any]:
+        """Rank clips; return the ranking's JSON, or the reward of each clip. It goes on where it stopped."""
+        clip_store, effort = self._state.clip_store, Effort(both_orders=body.both_orders, budget=body.budget)
+        if isinstance(body, RewardsBody):
+            paths = [clip_store.find(clip) for clip in body.clips]
+            # A run stands for one prompt and one judge.
+            name = f"rewards-{hashlib.sha256(f'{self._judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
+        else:
+            paths = [path for clip in body.clips for path in clip_store.find_all(clip)]
+            effort = replace(effort, confidence=body.confidence, exclude_flagged=body.exclude_flagged)
+            name = body.name
+        ranking = rank_clips(
+            [Group("", body.prompt, tuple(paths))],
+            store=self._store,
+            judge=self._judge,
+            watcher=self,
+            effort=effort,
+            name=name,
+            jobs=self._state.choice.jobs,
+        )
+        if isinstance(body, RewardsBody):
+            return _list_rewards(ranking, list(zip(body.clips, paths, strict=True)), self._store)
+        self._tell_ladders(ranking.ladders)
+        # Without the pairs, of which there may be two million: they are in the run.
+        return ranking.to_json() | {"ladders": [ladder.to_json(pairs=False) for ladder in ranking.ladders]}
 
     def begins(self, groups: Sequence[ClipGroup], progress: Progress, predicted: TimeRange | None, /) -> None:
         """Tell how much a ranking has to do."""
@@ -94,16 +133,9 @@ class JobWatcher:
 
     def judged(self, label: Label, result: Result, progress: Progress, /) -> None:
         """Tell what was judged for a ranking."""
-        number, i, j = label
         self._job.tell(progress)
-        names = [self._groups[number].clips[k].name for k in (i, j)]
-        if i == j:
-            words = describe_judgement(self._groups, label, result)
-        elif result.verdict:
-            words = write_headline(result.verdict, (names[0], names[1]))
-        else:
-            words = f"No verdict: {self._context.clip_store.uploads.hide(result.error)}"
-        self._job.add("pair", clips=[{"name": name} for name in names], words=words)
+        words = describe_judgement(self._groups, label, result)
+        self._job.add("pair", words=self._state.clip_store.uploads.hide(words))
         self._continue(at_once=False)
 
     def observe(self, event: Event, /) -> None:
@@ -126,23 +158,34 @@ class JobWatcher:
                 done, total = (event.done, event.total) if isinstance(event, Encoding | Prefill) else (0, 0)
                 job.add("stage", words=capitalize_first(describe_event(event)), done=done, total=total)
 
-    def tell_ladders(self, ladders: Iterable[Ladder]) -> None:
+    def _begin_pair(self, clips: tuple[Path, Path], *, exchanged: bool) -> None:
+        """Tell that one order of a comparison begins. VideoError if a clip cannot be used."""
+        looks = [self._judge.look_at(path) for path in clips]
+        self._exchanged = exchanged
+        self._spaces = tuple(look.workspace for look in (looks[::-1] if exchanged else looks))
+        about = [
+            self._state.clip_store.describe(path) | {"seconds": look.duration_seconds}
+            for path, look in zip(clips, looks, strict=True)
+        ]
+        self._job.add("pair", clips=about, exchanged=exchanged)
+
+    def _tell_ladders(self, ladders: Iterable[Ladder]) -> None:
         """Tell the leaderboards."""
         self._told = time.monotonic()
         groups, media = list[dict[str, Any]](), dict[str, Any]()
         for ladder in ladders:
             groups.append(describe_ladder(ladder, most=_MOST_SHOWN))
             for clip in ladder.ranked[:_MOST_SHOWN]:
-                media[clip.sha256] = place_served(self._make_address(clip.path))
-        judge = ", ".join(filter(None, (self._judge.describe()["--model"], self._judge.scope)))
+                media[clip.sha256] = place_served(self._state.clip_store.make_address(clip.path))
+        judge = name_judge(self._judge.describe()["--model"], self._judge.scope)
         self._job.add("ladder", groups=groups, media=media, judge=judge)
 
     def _continue(self, *, at_once: bool) -> None:
         """Tell the leaderboards now and then; StoppedError if the job was asked to stop, or gives way."""
         if at_once or time.monotonic() - self._told > _LADDER_SECONDS:
-            self.tell_ladders(map(rate_group, self._groups))
-        self._job.check_stopped()
-        if self._job.kind == "rank" and self._context.gives_way():
+            self._tell_ladders(map(rate_group, self._groups))
+        self._job.stop.check()
+        if self._job.kind == "rank" and self._state.queue.is_short_job_queued():
             raise StoppedError("queued")
 
     def _place(self, frame: FrameRef) -> dict[str, Any]:
@@ -157,52 +200,17 @@ class JobWatcher:
 
 
 _NAME = re.compile(r"""^(['"]).*?\1 """)
-_TELL_SECONDS = 0.25
 
 
-def perform_job(job: ServedJob, context: JobContext) -> dict[str, Any]:
+def perform_job(job: ServedJob, state: ServerState) -> dict[str, Any]:
     """Do a job; return its result as plain data. Raises what the judge raises, and StoppedError."""
-    body = job.body
-    if isinstance(body, PullBody):
-        return _pull_model(job, body)
     try:
-        with context.lend_judge(job) as (judge, store):
-            watcher = JobWatcher(job, context, judge)
-            if isinstance(body, CompareBody):
-                return _compare_clips(job, body, context, watcher, judge, store)
-            return _rank_clips(body, context, watcher, judge, store)
+        with state.lend_judge(job) as (judge, store):
+            work = JobWork(job, state, judge, store)
+            return work.compare(job.request) if isinstance(job.request, CompareBody) else work.rank(job.request)
     except VideoError as error:
-        told = describe_error(error)
-        message = context.clip_store.uploads.hide(told["message"])
-        raise RefusedRequestError(told["status"], told["kind"], message) from error
-
-
-def _compare_clips(
-    job: ServedJob, body: CompareBody, context: JobContext, watcher: JobWatcher, judge: PairJudge, store: Store
-) -> dict[str, Any]:
-    """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
-    clips = (context.clip_store.find(body.a), context.clip_store.find(body.b))
-    results: dict[int, Result] = {}
-    orders = 2 if body.both_orders and store.digest(clips[0]) != store.digest(clips[1]) else 1
-
-    def list_tasks() -> Iterator[Task | None]:
-        for exchanged in range(orders):
-            job.check_stopped()
-            job.tell(Progress(exchanged, orders))
-            first, second = clips[::-1] if exchanged else clips
-            watcher.begin_pair((first, second), exchanged=bool(exchanged))
-            yield Task(first, second, body.prompt, exchanged)
-        while len(results) < orders:  # someone else is judging the same
-            job.check_stopped()
-            yield None
-
-    def keep(task: Task, result: Result, now: bool) -> None:
-        results[task.label] = result
-
-    run = begin_daily_run(store, judge)
-    judge_all(list_tasks(), run, store=store, judge=judge, done=keep, observe=watcher.observe)
-    judgement = _read_judgement(run, [result for _, result in sorted(results.items())], clips, body)
-    return {"judgement": judgement.to_json(), "lines": list_verdict(judgement), "run": run.name}
+        hide = state.clip_store.uploads.hide
+        raise type(error)(hide(str(error.path)), hide(error.reason)) from error
 
 
 def _read_judgement(run: Run, results: list[Result], clips: tuple[Path, Path], body: CompareBody) -> Judgement:
@@ -216,42 +224,13 @@ def _read_judgement(run: Run, results: list[Result], clips: tuple[Path, Path], b
         raise RefusedRequestError(404 if failed.failure == "missing_clip" else 422, failed.failure, message)
     # The same content may have been judged before under another name.
     inputs = tuple(replace(clip, path=str(path)) for clip, path in zip(judgement.inputs, clips, strict=True))
-    sources: dict[str, Source] = {
-        **judgement.settings.sources,
-        **({"both_orders": "option"} if body.both_orders else {}),
-    }
+    source: dict[str, Source] = {"both_orders": "option"} if body.both_orders else {}
+    sources = {**judgement.settings.sources, **source}
     settings = replace(judgement.settings, both_orders=body.both_orders, sources=sources)
     judgement = replace(judgement, inputs=inputs, settings=settings)
     if len(judgement.orders) == 1 and len(results) == 2:
         judgement = add_warning(judgement, warn_of_one_order(judgement.orders[0].first))
     return judgement
-
-
-def _rank_clips(
-    body: RankBody | RewardsBody, context: JobContext, watcher: JobWatcher, judge: PairJudge, store: Store
-) -> dict[str, Any]:
-    """Rank clips; return the ranking's JSON, or the reward of each clip. It goes on where it stopped."""
-    if isinstance(body, RewardsBody):
-        paths = [context.clip_store.find(clip) for clip in body.clips]
-        effort = Effort(both_orders=body.both_orders, budget=body.budget)
-        # A run stands for one prompt and one judge.
-        name = f"rewards-{hashlib.sha256(f'{judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
-    else:
-        paths = [path for clip in body.clips for path in context.clip_store.find_all(clip)]
-        effort = Effort(
-            both_orders=body.both_orders,
-            budget=body.budget,
-            confidence=body.confidence,
-            exclude_flagged=body.exclude_flagged,
-        )
-        name = body.name
-    group, jobs = Group("", body.prompt, tuple(paths)), context.choice.jobs
-    ranking = rank_clips([group], store=store, judge=judge, watcher=watcher, effort=effort, name=name, jobs=jobs)
-    if isinstance(body, RewardsBody):
-        return _list_rewards(ranking, list(zip(body.clips, paths, strict=True)), store)
-    watcher.tell_ladders(ranking.ladders)
-    # Without the pairs, of which there may be two million: they are in the run.
-    return ranking.to_json() | {"ladders": [ladder.to_json(pairs=False) for ladder in ranking.ladders]}
 
 
 def _list_rewards(ranking: Ranking, clips: list[tuple[str, Path]], store: Store) -> dict[str, Any]:
@@ -264,56 +243,22 @@ def _list_rewards(ranking: Ranking, clips: list[tuple[str, Path]], store: Store)
     if not ladder.standings:
         raise NoVerdictError(next((of.reason for of in ladder.unranked), "No pair got a verdict."))
     broken = {out.path: out.reason for out in ranking.left_out if out.broken}
-    strengths = {ladder.clips[s.clip].sha256: msgspec.structs.asdict(s.ratings[OVERALL]) for s in ladder.standings}
-    flags = {clip.sha256: describe_flags(clip.flags) for clip in ladder.clips}
+    rated = {ladder.clips[standing.clip].sha256: standing.ratings[OVERALL] for standing in ladder.standings}
     reasons = {ladder.clips[of.clip].sha256: of.reason for of in ladder.unranked}
-    rewards: list[dict[str, Any]] = []
-    for clip, path in clips:
+    flags = {clip.sha256: describe_flags(clip.flags) for clip in ladder.clips}
+
+    def describe(clip: str, path: Path) -> dict[str, Any]:
         sha256 = "" if path in broken else store.digest(path)
-        rated, reason = strengths.get(sha256), broken.get(path) or reasons.get(sha256)
-        told = {"clip": clip, "reward": rated and rated["strength"], "interval": rated, "reason": reason}
-        rewards.append(told | {"flags": flags.get(sha256, "")})
-    known = {"judge": ranking.judge, "scope": ranking.scope, "warnings": list_warnings(ladder.conditions)}
-    told = {"run": ranking.run, "judgements": ladder.judgements, "found": ranking.found}
-    return {"rewards": rewards, **known, **told}
+        interval, reason = rated.get(sha256), broken.get(path) or reasons.get(sha256)
+        told = {"clip": clip, "reward": interval and interval.strength, "interval": interval, "reason": reason}
+        return told | {"flags": flags.get(sha256, "")}
 
-
-class JobTransfer:
-    """Tells a job how a pull goes. A cancelled pull stops at the next bytes; what has arrived whole is kept."""
-
-    def __init__(self, job: ServedJob) -> None:
-        self._job = job
-        self._lock = Lock()
-        self._words, self._done, self._total, self._told = "", 0, 0, 0.0
-
-    def say(self, line: str) -> None:
-        """Tell a line."""
-        self._job.add("log", line=line)
-
-    def begin(self, words: str, total: int) -> None:
-        """Begin anew with this much work, in bytes."""
-        with self._lock:
-            self._words, self._done, self._total = words, 0, total
-
-    def advance(self, count: int) -> None:
-        """Add to what has arrived. StoppedError if the job was cancelled."""
-        self._job.stop.check()
-        with self._lock:
-            self._done += count
-            if time.monotonic() - self._told < _TELL_SECONDS and self._done < self._total:
-                return
-            self._told = time.monotonic()
-            done = min(max(self._done, 0), self._total)
-        self._job.tell(Progress(done, self._total, words=self._words))
-
-
-def _pull_model(job: ServedJob, body: PullBody) -> dict[str, Any]:
-    """Pull a model; return its name."""
-    from vrt_lite.pulling import pull  # noqa: PLC0415
-
-    try:
-        pulled = pull(body.model, progress=JobTransfer(job))
-    except VrtError:
-        job.stop.check()  # the client of the hub makes an error of its own of whatever stops it
-        raise
-    return {"model": pulled.manifest.name}
+    return {
+        "rewards": [msgspec.to_builtins(describe(*clip)) for clip in clips],
+        "judge": ranking.judge,
+        "scope": ranking.scope,
+        "warnings": list_warnings(ladder.conditions),
+        "run": ranking.run,
+        "judgements": ladder.judgements,
+        "found": ranking.found,
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -11,6 +11,7 @@ from vrt_lite.errors import UsageError
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 
 MOST_BODY_BYTES: Final = 4 * 2**20
+JobKind = Literal["compare", "rank", "rewards"]
 _MOST_CLIPS = 2_000
 Prompt = Annotated[str, Meta(max_length=LONGEST_PROMPT)]
 ClipName = Annotated[str, Meta(min_length=1, max_length=4096, description="A path, or the id of an upload.")]
@@ -43,6 +44,7 @@ class JudgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class CompareBody(JudgeBody, frozen=True, kw_only=True):
     """Compare two clips. Without `wait` the answer is the job."""
 
+    kind: ClassVar[JobKind] = "compare"
     a: ClipName
     b: ClipName
     prompt: Prompt = ""
@@ -55,6 +57,7 @@ class RankBody(JudgeBody, frozen=True, kw_only=True):
     With `exclude_flagged` clips with a measured fault, such as stutter, are left out.
     """
 
+    kind: ClassVar[JobKind] = "rank"
     clips: Annotated[tuple[ClipName, ...], Meta(min_length=1, max_length=_MOST_CLIPS)]
     prompt: Prompt = ""
     budget: Count | None = None
@@ -67,23 +70,14 @@ class RankBody(JudgeBody, frozen=True, kw_only=True):
 class RewardsBody(JudgeBody, frozen=True, kw_only=True):
     """Give each clip made from a prompt a scalar: its strength, in log odds, in a ranking of these clips."""
 
+    kind: ClassVar[JobKind] = "rewards"
     prompt: Prompt
     clips: Annotated[tuple[ClipName, ...], Meta(min_length=2, max_length=64)]
     budget: Count | None = None
 
 
-class PullBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Pull a model that this project knows by name."""
-
-    model: str
-
-
-class CopyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Copy the best clips of each group of a run to an allowed folder, numbered."""
-
-    run: str
-    top: Annotated[int, Meta(ge=1, le=_MOST_CLIPS)]
-    folder: ClipName
+BODIES: Final[dict[JobKind, type[JudgeBody]]] = {body.kind: body for body in (CompareBody, RankBody, RewardsBody)}
+"""What is sent for a job of each kind."""
 
 
 class VoteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,10 +87,10 @@ class VoteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     choice: Annotated[int, Meta(ge=0, le=2)]
 
 
-_Body = TypeVar("_Body", bound=msgspec.Struct)
+Body = TypeVar("Body", bound=msgspec.Struct)
 
 
-def read_body(data: bytes | dict[str, Any], kind: type[_Body], *, strict: bool = True) -> _Body:
+def read_body(data: bytes | dict[str, Any], kind: type[Body], *, strict: bool = True) -> Body:
     """Read a body, JSON or plain data; UsageError for what is not allowed in it. Not `strict`: all may be text."""
     try:
         return (

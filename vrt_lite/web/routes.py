@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import mimetypes
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from datetime import datetime
 from http import HTTPStatus
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -22,87 +19,65 @@ from starlette.types import Receive, Scope, Send
 
 from vrt_lite.clip_files import ASSUMED_FPS, MOST_FPS, PICTURE_SUFFIXES
 from vrt_lite.errors import UsageError, VrtError
-from vrt_lite.measures.flags import describe_flags
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import stored_models
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
-from vrt_lite.ranking.ladder import rate_group
-from vrt_lite.ranking.rank_run import read_groups
-from vrt_lite.ranking.winners import copy_winners
 from vrt_lite.records.judgement import JudgedClip, Judgement
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import RunInfo, Store
-from vrt_lite.show.comparisons import list_comparisons
 from vrt_lite.viewer.clip_media import find_places, place_served
 from vrt_lite.viewer.page_file import make_served_page
 from vrt_lite.viewer.pair_view import prepare_pair
-from vrt_lite.web.clip_store import name_clip
-from vrt_lite.web.endpoints import ENDPOINTS, Endpoint, JsonAnswer, describe_api
+from vrt_lite.web.endpoints import ENDPOINTS, Endpoint, JsonAnswer, answer_error, describe_api
 from vrt_lite.web.event_stream import EventStream, wait_for_end
+from vrt_lite.web.jobs import ServedJob
 from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import CompareBody, CopyBody, PullBody, RankBody, RewardsBody, VoteBody, read_body
-from vrt_lite.web.served_job import ServedJob, ToldJob
+from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody, VoteBody, read_body
 from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.uploading import sends_form
-from vrt_lite.web.votes import measure_agreement, read_votes, write_table
+from vrt_lite.web.votes import measure_agreement, write_table
 
 _MOST_DIGITS = 9
-_Asked = CompareBody | RankBody | RewardsBody
 
 
 @Endpoint("POST", "/v1/compare", body=CompareBody, answer=Judgement, files=("a", "b"))
 async def compare(state: ServerState, request: Request) -> Response:
     """Compare two clips, named in JSON or sent as files in a form. Without `wait` the answer is the job."""
-    if not sends_form(request):
-        return await judge(state, request, read_body(await state.body_reader.read_json(request), CompareBody))
-    draft, texts = await state.body_reader.take_clips(request, "a", "b")
-    try:
-        body = read_body({**texts, **draft.ids}, CompareBody, strict=False)
-    except BaseException:
-        draft.remove()
-        raise
-    return await judge(state, request, body, clean_up=draft.remove)
+    if sends_form(request):
+        body = read_body(await state.body_reader.take_clips(request, "a", "b"), CompareBody, strict=False)
+    else:
+        body = await state.body_reader.read_json(request, CompareBody)
+    return await judge(state, request, body)
 
 
-async def judge(
-    state: ServerState, request: Request, body: _Asked, clean_up: Callable[[], None] = lambda: None
-) -> Response:
+async def judge(state: ServerState, request: Request, body: CompareBody | RankBody | RewardsBody) -> Response:
     """Judge clips, or the videos of a folder. The answer is the result, or without `wait` the job."""
-    job = ServedJob(body, clean_up=clean_up)
+    job = ServedJob(body.kind, body)
 
     def begin() -> None:
         clips = (body.a, body.b) if isinstance(body, CompareBody) else body.clips
         find = state.clip_store.find_all if isinstance(body, RankBody) else state.clip_store.find
         for clip in dict.fromkeys(clips):
             find(clip)
-        state.context.check_model(body.model)
+        state.check_model(body.model)
         state.queue.add(job, keep=not body.wait)
 
-    try:
-        await state.do("clips", begin)
-    except BaseException:
-        clean_up()
-        raise
+    await state.do("clips", begin)
     if "text/event-stream" in request.headers.get("accept", ""):
-        return EventStream(job, give_up=lambda: state.queue.stop(job, "cancelled"))
+        return EventStream(job, give_up=lambda: state.queue.cancel(job))
     if not body.wait:
         return _answer_job(job)
     if not await wait_for_end(job, request):
-        state.queue.stop(job, "cancelled")
+        state.queue.cancel(job)
     headers = {"x-job": job.id}
     if job.result is not None:
         return JsonAnswer(job.result["judgement"] if job.kind == "compare" else job.result, headers=headers)
-    told: dict[str, Any] = {
-        "kind": "cancelled",
-        "message": "The job was cancelled.",
-        "status": 409,
-        **(job.error or {}),
-    }
-    return JsonAnswer({"error": told}, told.pop("status"), headers)
+    told = job.error or {"status": 409, "kind": "cancelled", "message": "The job was cancelled."}
+    return answer_error(**told, headers=headers)
 
 
-@Endpoint("POST", "/v1/rank", answer=ToldJob)
+@Endpoint("POST", "/v1/rank", answer=ServedJob)
 async def rank(state: ServerState, request: Request, body: RankBody) -> Response:
     """Rank clips, or the videos of a folder. The answer is a job, unless `wait` is set."""
     return await judge(state, request, body)
@@ -120,17 +95,8 @@ async def upload(state: ServerState, request: Request) -> dict[str, str]:
 
     Or a form: several files in its field `clip` are numbered pictures, `fps` a second. `?name=` is the file's name.
     """
-    draft, _ = await state.body_reader.take_clips(request, "clip")
-
-    def keep() -> dict[str, str]:
-        clip = state.clip_store.uploads.keep(draft, "clip")
-        path = state.clip_store.find(clip)
-        return {"clip": clip, "name": name_clip(path), "address": state.clip_store.make_address(path)}
-
-    try:
-        return await state.do("clips", keep)
-    finally:
-        await run_in_threadpool(draft.remove)
+    clip = (await state.body_reader.take_clips(request, "clip"))["clip"]
+    return {"clip": clip, **await state.do("clips", _describe_clip, state, clip)}
 
 
 @Endpoint("GET", "/v1/folders", lane="clips")
@@ -149,21 +115,7 @@ def list_judges(state: ServerState) -> dict[str, Any]:
     models = [asdict(entry) | {"fits": entry.memory_bytes <= memory} for entry in list_models()]
     for model in models:
         del model["folder"]
-    return {"models": models, "memory_bytes": memory, "default": state.context.choice.model}
-
-
-@Endpoint("POST", "/v1/models/pull", answer=ToldJob)
-def pull(state: ServerState, body: PullBody) -> Response:
-    """Pull a model that this project knows by name."""
-    from vrt_lite.models import bundled_names  # noqa: PLC0415
-    from vrt_lite.models.library import recipes  # noqa: PLC0415
-
-    known = sorted(set(recipes()) - set(bundled_names()))
-    if body.model not in known:
-        raise UsageError(f"{body.model[:80]!r} is no model that can be pulled by name. Those are: {', '.join(known)}.")
-    job = ServedJob(body)
-    state.queue.run_apart(job)
-    return _answer_job(job)
+    return {"models": models, "memory_bytes": memory, "default": state.choice.model}
 
 
 @Endpoint("GET", "/v1/jobs")
@@ -173,27 +125,15 @@ async def list_jobs(state: ServerState) -> dict[str, Any]:
 
 
 @Endpoint("GET", "/v1/jobs/{job}")
-async def show_job(state: ServerState, job: str) -> ToldJob:
+async def show_job(state: ServerState, job: str) -> ServedJob:
     """Describe a job: its state, and its result once it has ended."""
-    return state.queue.find(job).describe()
+    return state.queue.find(job)
 
 
 @Endpoint("DELETE", "/v1/jobs/{job}", status=HTTPStatus.ACCEPTED)
-async def cancel_job(state: ServerState, job: str) -> ToldJob:
+async def cancel_job(state: ServerState, job: str) -> ServedJob:
     """Cancel a job. What it has judged is kept."""
-    return state.queue.stop(state.queue.find(job), "cancelled")
-
-
-@Endpoint("POST", "/v1/jobs/{job}/pause", status=HTTPStatus.ACCEPTED)
-async def pause_job(state: ServerState, job: str) -> ToldJob:
-    """Pause a job after its present judgement."""
-    return state.queue.stop(state.queue.find(job), "paused")
-
-
-@Endpoint("POST", "/v1/jobs/{job}/resume", status=HTTPStatus.ACCEPTED)
-async def resume_job(state: ServerState, job: str) -> ToldJob:
-    """Go on with a paused job."""
-    return state.queue.resume(state.queue.find(job))
+    return state.queue.cancel(state.queue.find(job))
 
 
 @Endpoint("GET", "/v1/jobs/{job}/events")
@@ -204,7 +144,7 @@ async def follow_job(state: ServerState, request: Request, job: str) -> Response
 
 
 def _answer_job(job: ServedJob) -> Response:
-    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED, {"location": f"/v1/jobs/{job.id}"})
+    return JsonAnswer(job, HTTPStatus.ACCEPTED, {"location": f"/v1/jobs/{job.id}"})
 
 
 _MOST_PROMPT = 200
@@ -213,69 +153,29 @@ _MOST_PROMPT = 200
 @Endpoint("GET", "/v1/runs")
 def list_runs(state: ServerState, search: str = "") -> dict[str, Any]:
     """List the runs of the store whose names or prompts have all words of `search`, the last used first."""
-    words, found = search.casefold().split(), list[dict[str, Any]]()
-    for info in state.store.runs():
-        prompts = _list_prompts(info, state.store if words else None)
-        text = f"{info.name} {info.kind} {' '.join(prompts)}".casefold()
-        if all(word in text for word in words):
-            more = f" (and {len(prompts) - 1} more)" if len(prompts) > 1 else ""
-            told = {
-                "name": info.name,
-                "kind": info.kind,
-                "prompt": "".join(prompts[:1])[:_MOST_PROMPT] + more,
-                "updated": f"{datetime.fromtimestamp(info.updated).astimezone():%Y-%m-%d %H:%M}",
-                "judgements": info.judgements,
-                "failures": info.failures,
-            }
-            found.append(told)
-    return {"runs": found}
+    words = search.casefold().split()
+    runs = [(info, _list_prompts(info, state.store if words else None)) for info in state.store.runs()]
+    return {
+        "runs": [
+            {"prompt": "".join(prompts[:1])[:_MOST_PROMPT], "prompts": len(prompts)}
+            | {name: getattr(info, name) for name in ("name", "kind", "updated", "judgements", "failures")}
+            for info, prompts in runs
+            if all(word in f"{info.name} {info.kind} {' '.join(prompts)}".casefold() for word in words)
+        ]
+    }
 
 
-@Endpoint("GET", "/v1/run")
-def show_run(state: ServerState, run: str = "") -> dict[str, Any]:
-    """Describe a run: what it is about, and what was found by now: a ranking's ladders, or the comparisons."""
-    found = state.store.run(run)
-    [info] = [info for info in state.store.runs() if info.name == found.name]
-    told = asdict(info) | {"ladders": None}
-    if found.kind == "rank":
-        told["ladders"] = [rate_group(group).to_json() for group in read_groups(found)]
-    if found.kind == "compare":
-        told["comparisons"] = list(list_comparisons(found))
-    return told
+_EXPORTS = {"csv": (csv_lines, "text/csv"), "jsonl": (json_lines, "application/jsonl")}
 
 
 @Endpoint("GET", "/v1/run/export")
 def export_run(state: ServerState, run: str = "", format: str = "csv") -> Response:  # noqa: A002
     """Export a run's judgements: as `csv`, or as `jsonl` with whole judgements."""
     found = state.store.run(run)
-    match format:
-        case "csv":
-            return _send_file(csv_lines(found), f"{found.name}.csv", "text/csv")
-        case "jsonl":
-            return _send_file(json_lines(found), f"{found.name}.jsonl", "application/jsonl")
-        case _:
-            raise UsageError(f"The format {format[:20]!r} is neither csv nor jsonl.")
-
-
-@Endpoint("POST", "/v1/run/copy")
-def copy_best(state: ServerState, body: CopyBody) -> dict[str, list[str]]:
-    """Copy a ranking's best clips to the folder `best` of an allowed folder, numbered.
-
-    The answer has where the copies are, and those of the clips that have a measured fault, in words.
-    """
-    run = state.store.run(body.run)
-    if run.kind != "rank":
-        raise UsageError(f"Run {run.name!r} is no ranking.")
-    folder = state.clip_store.find_folder(body.folder) / "best"
-    ladders = [rate_group(group) for group in read_groups(run)]
-    chosen = [(ladder.group, ladder.ranked[: body.top]) for ladder in ladders]
-    clips = list(chain.from_iterable(clips for _, clips in chosen))
-    for path in (folder, *(clip.path for clip in clips)):
-        state.clip_store.check_allowed(path)
-    return {
-        "copies": [str(path) for path in copy_winners(chosen, folder)],
-        "flagged": [f"{clip.name} is flagged: {describe_flags(clip.flags)}" for clip in clips if clip.flags],
-    }
+    if format not in _EXPORTS:
+        raise UsageError(f"The format {format[:20]!r} is neither csv nor jsonl.")
+    write, kind = _EXPORTS[format]
+    return _send_file(write(found), f"{found.name}.{format}", kind)
 
 
 @Endpoint("GET", "/v1/votes")
@@ -294,23 +194,20 @@ def vote(state: ServerState, body: VoteBody) -> dict[str, bool]:
 
 @Endpoint("GET", "/v1/votes/next")
 def show_next_pair(state: ServerState, run: str = "") -> dict[str, Any]:
-    """Give the next pair of a run to vote on: where its sides are played, which are at random, and a ticket."""
-    return state.ballots.next_pair(state.store.run(run), state.clip_store.make_address)
+    """Give the next pair of a run to vote on, a ticket, and how far each judge agrees with the votes by now.
 
-
-@Endpoint("GET", "/v1/votes/agreement")
-def show_agreement(state: ServerState, run: str = "") -> dict[str, Any]:
-    """Compare the votes on a run with each judge."""
+    The sides at which the clips are played are at random.
+    """
     found = state.store.run(run)
-    return {"run": found.name, "votes": len(read_votes(found)), "judges": measure_agreement(found, state.store)}
+    told = state.ballots.next_pair(found, state.clip_store.make_address)
+    return told | {"judges": measure_agreement(found, state.store)}
 
 
 def _list_prompts(info: RunInfo, store: Store | None) -> list[str]:
     """List the prompts of a run; those of comparisons, which are in the `store` alone, if it is given."""
     if store and info.kind == "compare":
         return list(dict.fromkeys(result.prompt for result in store.run(info.name).results()))
-    prompts = info.about.get("prompts", info.about.get("prompt") or [])
-    return [prompts] if isinstance(prompts, str) else list(map(str, prompts))
+    return info.about.get("prompts") or []
 
 
 def _send_file(lines: Iterator[str], name: str, kind: str) -> StreamingResponse:
@@ -322,17 +219,9 @@ def _send_file(lines: Iterator[str], name: str, kind: str) -> StreamingResponse:
 _SANDBOX = {"content-security-policy": "default-src 'none'; sandbox"}
 
 
-@Endpoint("GET", "/")
-@Endpoint("GET", "/rank")
-@Endpoint("GET", "/runs")
-@Endpoint("GET", "/run")
-@Endpoint("GET", "/judges")
-@Endpoint("GET", "/vote")
-@Endpoint("GET", "/docs")
-@Endpoint("GET", "/jobs/{_}")
 def show_page(state: ServerState) -> Response:
     """Send the viewer, and what its forms have to know."""
-    own = state.context.choice.model
+    own = state.choice.model
     first = f"{Path(own).name if own else 'the default'}, as the server was started"
     names = (*bundled_names(), *(model.manifest.name for model in stored_models()))
     about = {
@@ -346,6 +235,10 @@ def show_page(state: ServerState) -> Response:
     }
     html, policy = make_served_page(about)
     return HTMLResponse(html, headers={"content-security-policy": f"{policy}; frame-ancestors 'none'"})
+
+
+for _page in ("/", "/rank", "/runs", "/run", "/judges", "/vote", "/docs", "/jobs/{_}"):
+    Endpoint("GET", _page)(show_page)
 
 
 @Endpoint("GET", "/view/run")
@@ -377,13 +270,13 @@ def view_pair(state: ServerState, run: str = "", pair: str = "") -> dict[str, An
 def view_job(state: ServerState, job: str) -> dict[str, Any]:
     """Prepare a job for the viewer: the clips of a comparison, and its verdict once it has one."""
     found = state.queue.find(job)
-    request = {name: value for name, value in found.request.items() if name != "clips"}
-    told: dict[str, Any] = {"job": {"id": found.id, "kind": found.kind, "request": request}}
-    if isinstance(found.body, CompareBody):
-        told["clips"] = [_describe_clip(state, clip) for clip in (found.body.a, found.body.b)]
+    told: dict[str, Any] = {"job": found.summarize()}
+    if isinstance(found.request, CompareBody):
+        told["job"]["request"] = found.request
+        told["clips"] = [_describe_clip(state, clip) for clip in (found.request.a, found.request.b)]
         if found.result:
             judgement = Judgement.from_json(found.result["judgement"])
-            told["job"]["run"] = found.result["run"]
+            told["run"] = found.result["run"]
             told |= {"pair": prepare_pair(judgement), "media": _place_clips(state, judgement.inputs)}
     return told
 
@@ -410,12 +303,6 @@ async def play_clip(state: ServerState, clip: str) -> Response:
 
 
 Endpoint("GET", "/openapi.json")(describe_api)
-
-
-@Endpoint("GET", "/favicon.ico")
-async def send_no_icon() -> Response:
-    """Send nothing to a browser that asks for an icon by itself."""
-    return Response(status_code=204)
 
 
 class _OpenedClip(FileResponse):
@@ -460,8 +347,7 @@ def _has_content(state: ServerState, path: Path, clip: JudgedClip) -> bool:
 def _describe_clip(state: ServerState, clip: str) -> dict[str, str]:
     """Describe a clip of a request; one that is gone has no address."""
     with contextlib.suppress(VrtError):
-        path = state.clip_store.find(clip)
-        return {"name": name_clip(path), "address": state.clip_store.make_address(path)}
+        return state.clip_store.describe(state.clip_store.find(clip))
     return {"name": json.dumps(clip)[1:41], "address": ""}
 
 

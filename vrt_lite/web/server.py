@@ -10,14 +10,12 @@ import os
 import secrets
 import socket
 import webbrowser
-from collections.abc import AsyncGenerator, Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import python_multipart
 import uvicorn
-from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -26,13 +24,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from vrt_lite.api import Judge
 from vrt_lite.errors import UsageError, VrtError
+from vrt_lite.modes import WantedJudge
 from vrt_lite.shortage import limit_heaps
 from vrt_lite.web.access import AccessMiddleware, is_loopback
-from vrt_lite.web.endpoints import JsonAnswer
-from vrt_lite.web.job_context import JudgeChoice
+from vrt_lite.web.endpoints import answer_error
+from vrt_lite.web.jobs import ServedJob
 from vrt_lite.web.refusals import describe_error
+from vrt_lite.web.request_bodies import JudgeOptions
 from vrt_lite.web.routes import make_routes
 from vrt_lite.web.server_state import ServerState
 
@@ -40,7 +39,6 @@ TOKEN_VARIABLE: Final = "VRT_LITE_TOKEN"
 _LEAST_TOKEN = 16
 _MOST_CONNECTIONS = 512
 _LAST_SECONDS = 2
-_ADOPT_SECONDS = 2.0
 
 
 class TimedProtocol(asyncio.Protocol):
@@ -93,76 +91,66 @@ class TimedProtocol(asyncio.Protocol):
 
 
 def build_application(state: ServerState, *, host: str, names: Collection[str], token: str) -> ASGIApp:
-    """Build the application. It closes what `state` holds when the server ends."""
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        adopting = asyncio.create_task(_adopt_jobs(state))
-        yield
-        adopting.cancel()
-        state.close()
-
+    """Build the application, which does not close the `state`."""
     handlers = dict.fromkeys((VrtError, OSError, HTTPException, Exception), _answer_error)
-    app = Starlette(routes=make_routes(state), exception_handlers=handlers, lifespan=lifespan)
+    app = Starlette(routes=make_routes(state), exception_handlers=handlers)
     return AccessMiddleware(app, host=host, names=names, token=token)
-
-
-async def _adopt_jobs(state: ServerState) -> None:
-    while True:
-        await asyncio.sleep(_ADOPT_SECONDS)
-        await to_thread.run_sync(state.queue.adopt_jobs)
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     told = describe_error(error)
-    status = told.pop("status")
     if isinstance(error, HTTPException):
-        status, told = error.status_code, {"kind": "http", "message": error.detail}
+        told |= {"status": error.status_code, "kind": "http", "message": error.detail}
     seconds = getattr(error, "retry_seconds", None)
     headers = {"retry-after": str(seconds)} if seconds else {}
-    if status in (408, 413):
+    if told["status"] in (408, 413):
         headers["connection"] = "close"
-    return JsonAnswer({"error": told}, status, headers)
+    return answer_error(**told, headers=headers)
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """Where to serve, what may be used, and how to judge."""
+def _perform_job(job: ServedJob, state: ServerState) -> dict[str, Any]:
+    from vrt_lite.web.job_work import perform_job  # noqa: PLC0415 - numpy
 
-    host: str
-    port: int
-    folders: tuple[Path, ...]
-    store: Path | None
-    choice: JudgeChoice
-    names: tuple[str, ...] = ()
-    """What a reverse proxy in front of this server is called."""
-    open_browser: bool = False
+    return perform_job(job, state)
 
 
-def run_server(options: ServeOptions, *, say: Callable[[str], None]) -> None:
-    """Serve until interrupted; `say` gets the lines that tell where. UsageError if the address cannot be used."""
+def run_server(
+    choice: WantedJudge,
+    *,
+    host: str,
+    port: int,
+    names: Collection[str],
+    folders: Sequence[Path],
+    store: Path | None,
+    open_browser: bool,
+    say: Callable[[str], None],
+) -> None:
+    """Serve until interrupted; `say` gets the lines that tell where.
+
+    Clips in the `folders` may be used. A reverse proxy in front of this server has these `names`. UsageError if the
+    address cannot be used, ModelError if the judge's files cannot.
+    """
     limit_heaps()  # before threads allocate: a server runs for long
-    token = "" if is_loopback(options.host) and not options.names else _choose_token()
-    _check_judge(options.choice)
-    with _listen(options.host, options.port) as listening:
-        host, port = listening.getsockname()[:2]
+    token = "" if is_loopback(host) and not names else _choose_token()
+    state = ServerState(_perform_job, store=store, folders=folders, choice=choice)
+    with contextlib.closing(state), _listen(host, port) as listening:
+        state.open_judge(None, JudgeOptions()).close()  # what is wrong with its files is told before anything is served
+        address, port = listening.getsockname()[:2]
         query = f"?token={token}" if token else ""
-        here, *others = (f"http://{f'[{name}]' if ':' in name else name}:{port}/{query}" for name in _addresses(host))
-        others += [f"https://{name}/{query}" for name in options.names]
-        state = ServerState(store=options.store, folders=options.folders, choice=options.choice)
-        try:
-            app = build_application(state, host=options.host, names=options.names, token=token)
-            server = uvicorn.Server(_configure(app))
-            # It warns of damaged forms, which are the clients' affair.
-            logging.getLogger(python_multipart.__name__).setLevel(logging.CRITICAL)
-            say(f"vrt-lite serves at {here} (Ctrl-C ends it)")
-            for address in others:
-                say(f"and from elsewhere at {address}")
-            if options.open_browser:
-                webbrowser.open(here)
-            server.run(sockets=[listening])
-        finally:
-            state.close()
+        here, *others = (
+            f"http://{f'[{name}]' if ':' in name else name}:{port}/{query}" for name in _addresses(address)
+        )
+        others += [f"https://{name}/{query}" for name in names]
+        app = build_application(state, host=host, names=names, token=token)
+        server = uvicorn.Server(_configure(app))
+        # It warns of damaged forms, which are the clients' affair.
+        logging.getLogger(python_multipart.__name__).setLevel(logging.CRITICAL)
+        say(f"vrt-lite serves at {here} (Ctrl-C ends it)")
+        for other in others:
+            say(f"and from elsewhere at {other}")
+        if open_browser:
+            webbrowser.open(here)
+        server.run(sockets=[listening])
 
 
 def _configure(app: object) -> uvicorn.Config:
@@ -171,7 +159,7 @@ def _configure(app: object) -> uvicorn.Config:
         http=TimedProtocol,
         loop="asyncio",
         ws="none",
-        lifespan="on",
+        lifespan="off",
         log_level="critical",
         access_log=False,
         server_header=False,
@@ -184,8 +172,8 @@ def _configure(app: object) -> uvicorn.Config:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address, family=family, backlog=_MOST_CONNECTIONS)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_MOST_CONNECTIONS)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{host} port {port} cannot be served: {reason}. Give another --port or --host.") from error
@@ -209,9 +197,3 @@ def _choose_token() -> str:
     if len(token) < _LEAST_TOKEN or not token.isascii():
         raise UsageError(f"{TOKEN_VARIABLE} must have at least {_LEAST_TOKEN} ASCII characters.")
     return token
-
-
-def _check_judge(choice: JudgeChoice) -> None:
-    """Find the model's files, so that what is wrong with them is told before anything is served."""
-    settings, backend = choice.settings, choice.backend
-    Judge(choice.model, projector=choice.projector, settings=settings, backend=backend, jobs=choice.jobs).close()

@@ -1,22 +1,32 @@
-"""Everything that the server holds while it runs: the clips, the store, the engine's context and its queue."""
+"""Everything that the server holds while it runs: the clips, the store, the queue, and the one judge that is loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, cast
 
+import msgspec
 from anyio import CapacityLimiter, to_thread
 
+from vrt_lite.api import Judge
 from vrt_lite.disk import data_home
+from vrt_lite.errors import ModelError
+from vrt_lite.interfaces import Observe, Stop
+from vrt_lite.models import bundled_names
+from vrt_lite.models.library import find_stored
+from vrt_lite.modes import WantedJudge
+from vrt_lite.records.judgement import Judgement
+from vrt_lite.runs.judging import PairJudge
 from vrt_lite.runs.store import Store
 from vrt_lite.web.clip_store import ClipStore
-from vrt_lite.web.job_context import JobContext, JudgeChoice
 from vrt_lite.web.job_queue import JobFiles, JobQueue
+from vrt_lite.web.jobs import ServedJob
 from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.served_job import ServedJob
+from vrt_lite.web.request_bodies import JudgeOptions
 from vrt_lite.web.uploading import BodyReader
 from vrt_lite.web.votes import VoteBox
 
@@ -27,25 +37,52 @@ _MOST_WAITING: Final = 64
 _T = TypeVar("_T")
 
 
-class ServerState:
-    """What requests share. `store` is opened here, and closed with the rest."""
+class JobJudge:
+    """The judge as one job uses it: all that is asked of it ends with StoppedError when the job is cancelled."""
 
-    def __init__(self, *, store: Path | None, folders: Sequence[Path], choice: JudgeChoice) -> None:
-        self.store = Store(store)
-        try:
-            home = data_home()
+    def __init__(self, judge: Judge, stop: Stop) -> None:
+        self._judge = judge
+        self._stop = stop
+
+    def __getattr__(self, name: str) -> Any:
+        self._stop.check()
+        return getattr(self._judge, name)
+
+    def compare(self, a: Path, b: Path, *, prompt: str, observe: Observe, stop: Stop) -> Judgement:
+        """As `Judge.compare`."""
+        return self._judge.compare(a, b, prompt=prompt, observe=observe, stop=Stop(stop, self._stop))
+
+
+class ServerState:
+    """What requests and jobs share. `store` is opened here, and closed with the rest. `perform` does a job.
+
+    A client that names no judge gets that of `choice`; as many judgements as that says run at once.
+    """
+
+    def __init__(
+        self,
+        perform: Callable[[ServedJob, ServerState], dict[str, Any]],
+        *,
+        store: Path | None,
+        folders: Sequence[Path],
+        choice: WantedJudge,
+    ) -> None:
+        home = data_home()
+        self.choice = choice
+        self._judge: Judge | None = None
+        self._usable: object = None
+        """What those have asked for to whom the judge that is loaded may be lent."""
+        with contextlib.ExitStack() as stack:
+            self.store = stack.enter_context(Store(store))
             self.clip_store = ClipStore(folders, home)
+            stack.callback(self.clip_store.decoder.close)
             self.body_reader = BodyReader(self.clip_store.uploads)
             self.ballots = VoteBox(self.store)
-            self.context = JobContext(self.store, self.clip_store, choice)
+            stack.callback(self._close_judge)
             files = JobFiles(home / "jobs")
-            self.queue = JobQueue(self._perform, files, admits=self.context.admits, threads=choice.jobs)
-            self.context.gives_way = self.queue.is_short_job_queued
-        except BaseException:
-            self.store.close()
-            raise
-        self._closing = Lock()
-        self._closed = False
+            self.queue = JobQueue(lambda job: perform(job, self), files, admits=self._admits, threads=choice.jobs)
+            stack.callback(self.queue.close)
+            self._held = stack.pop_all()
 
     async def do(self, lane: Lane, function: Callable[..., _T], *arguments: Any) -> _T:
         """Do slow work in one of the threads of its lane: it stops neither the event loop nor what is in other lanes.
@@ -59,19 +96,67 @@ class ServerState:
 
     def close(self) -> None:
         """Stop the engine at its next event, and close the store. It may be called again."""
-        with self._closing:
-            if not self._closed:
-                self._closed = True
-                self.queue.close()
-                self.context.close()
-                self.clip_store.decoder.close()
-                self.store.close()
+        self._held.close()
+
+    def check_model(self, model: str | None) -> None:
+        """Raise ModelError unless a model may be named: the server's own, a bundled or a pulled one. Never a path."""
+        known = (None, self.choice.model, *bundled_names())
+        if model not in known and not find_stored(str(model)):
+            raise ModelError(f"Model {str(model)[:80]!r} is not here. See /v1/models, or: vrt-lite models")
+
+    @contextlib.contextmanager
+    def lend_judge(self, job: ServedJob) -> Generator[tuple[PairJudge, Store]]:
+        """Lend a job that was admitted the judge it asks for, and a store of its own.
+
+        The judge stays loaded until a job asks for another one. Two open stores never judge the same question at the
+        same time.
+        """
+        if self._usable is None or self._judge is None:
+            self._close_judge()
+            self._judge = self.open_judge(*_wanted(job))
+            self._usable = _wanted(job)
+        try:
+            self._judge.connect(stop=job.stop)
+            with Store(self.store.path) as store:
+                yield cast("PairJudge", JobJudge(self._judge, job.stop)), store
+        except MemoryError:
+            self._usable = None  # the next job loads it again
+            raise
+
+    def _admits(self, job: ServedJob, running: int) -> bool:
+        """Return whether a job may begin beside others: they use one judge at the same time. It is lent to it then."""
+        if self._usable != _wanted(job):
+            if running:
+                return False
+            self._usable = None
+        return True
+
+    def open_judge(self, model: str | None, options: JudgeOptions) -> Judge:
+        """Find the files of a model that may be named, or of the server's own. ModelError if they cannot be used."""
+        choice = self.choice
+        given = {name: value for name, value in msgspec.structs.asdict(options).items() if value is not None}
+        return Judge(
+            model or choice.model,
+            projector=choice.projector if model in (None, choice.model) else None,
+            # Both orders are two questions to the store.
+            settings=replace(choice.settings, **given, both_orders=False),
+            backend=choice.backend,
+            digest=self.store.digest,
+            jobs=choice.jobs,
+            process=True,
+        )
+
+    def _close_judge(self) -> None:
+        """Free the judge that is loaded, when no job uses it any more."""
+        if self._judge:
+            self._judge.close()
+        self._judge = self._usable = None
 
     @cached_property
     def _lanes(self) -> dict[Lane, CapacityLimiter]:
         return {lane: CapacityLimiter(count) for lane, count in _THREADS.items()}
 
-    def _perform(self, job: ServedJob) -> dict[str, Any]:
-        from vrt_lite.web.job_work import perform_job  # noqa: PLC0415 - numpy
 
-        return perform_job(job, self.context)
+def _wanted(job: ServedJob) -> tuple[str | None, JudgeOptions]:
+    """Return the judge that a job asks for: its model and its options."""
+    return job.request.model, job.request.options

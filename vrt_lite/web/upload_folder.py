@@ -10,7 +10,6 @@ import os
 import re
 import secrets
 import shutil
-import time
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Final
@@ -26,46 +25,42 @@ MOST_UPLOAD_BYTES: Final = 2 * 2**30
 _MOST_KEPT_BYTES: Final = 10 * 2**30
 _MOST_KEPT: Final = 2_500
 """How much of what was uploaded is kept so that it can be played and judged again."""
-_FOLDER: Final = r"[0-9a-f]{64}|draft-[0-9a-f]{16}[/\\][a-z]+"
+_DIGEST: Final = "[0-9a-f]{64}"
 _UNSAFE = re.compile(r"[^\w .()+,@=-]")
 _LONGEST_NAME = 120
-_DRAFT_SECONDS = 3600.0
 _PICTURES, _NO_RATE = "pictures", "no rate"
 """The folder of numbered pictures, and the one around it if they came without a rate; else its name is the rate."""
 
 
 class UploadFolder:
-    """The uploads. A clip's id is "upload:" and the digest of its content, or the place of a draft."""
+    """The uploads. A clip's id is "upload:" and the digest of its content."""
 
     def __init__(self, folder: Path, decoder: Decoder) -> None:
         self.path = folder.absolute()
         self.decoder = decoder
         self._lock = Lock()
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for draft in self.path.glob("draft-*"):  # a killed server has left it
-            if time.time() - draft.stat().st_mtime > _DRAFT_SECONDS:
-                shutil.rmtree(draft, ignore_errors=True)
 
     def find(self, clip: str) -> Path:
         """Find the path of an upload. RefusedRequestError if it is not here."""
-        found = re.fullmatch(f"upload:({_FOLDER})", clip)
+        found = re.fullmatch(f"upload:({_DIGEST})", clip)
         if found is None or (path := _find_clip(self.path / found[1])) is None:
             raise RefusedRequestError(404, "missing_clip", f"{clip[:80]!r} is not here any more: upload it again.")
         return path
 
-    def keep(self, draft: UploadDraft, field: str) -> str:
-        """Give a clip of a draft its place; return its id."""
-        sha256 = find_files(self.find(draft.ids[field])).digest()
+    def keep(self, draft: Path, path: Path) -> str:
+        """Give a clip, whose path is in the folder `draft`, its place; return its id."""
+        sha256 = find_files(path).digest()
         place = self.path / sha256
         with self._lock:
             if _find_clip(place) is None:
                 shutil.rmtree(place, ignore_errors=True)
-                (draft.folder / field).replace(place)
+                draft.replace(place)
         return f"upload:{sha256}"
 
     def hide(self, text: str) -> str:
         """Return a text without the folders in which uploads lie here."""
-        return re.sub(rf"{re.escape(str(self.path))}[/\\]({_FOLDER})[/\\]", "", text)
+        return re.sub(rf"{re.escape(str(self.path))}[/\\]{_DIGEST}[/\\]", "", text)
 
     def make_room(self, size: int) -> None:
         """Remove the uploads that were not used for longest, until there is room for so many bytes more."""
@@ -80,10 +75,11 @@ class UploadFolder:
 
 
 def list_uploads(folder: Path) -> list[tuple[Path, int]]:
-    """List the folders of the uploads, the one that was used longest ago first, and the bytes of each."""
-    if not folder.is_dir():
-        return []
-    kept = sorted(folder.glob("[0-9a-f]" * 64), key=lambda upload: upload.stat().st_mtime)
+    """List the folders of the uploads, the one that was used longest ago first, and the bytes of each.
+
+    Drafts that a killed server has left are among them, and are removed like the rest.
+    """
+    kept = sorted(folder.glob("*"), key=lambda upload: upload.stat().st_mtime)
     return [(one, sum(path.stat().st_size for path in one.rglob("*") if path.is_file())) for one in kept]
 
 
@@ -91,10 +87,10 @@ class UploadDraft:
     """The clips that a request sends, while they arrive: a folder for each field of a form. To be removed at last."""
 
     def __init__(self, uploads: UploadFolder) -> None:
-        self.folder = uploads.path / f"draft-{secrets.token_hex(8)}"
-        self.ids: dict[str, str] = {}
-        """By which each clip is found, by its field."""
+        self.folders: dict[str, Path] = {}
+        """In which each clip arrives, by its field."""
         self._uploads = uploads
+        self._folder = uploads.path / f"draft-{secrets.token_hex(8)}"
         self._count = 0
         self._file: BinaryIO | None = None
 
@@ -104,9 +100,9 @@ class UploadDraft:
         self._count += 1
         if self._count > MOST_PICTURES:
             raise RefusedRequestError(413, "too_large", f"At most {MOST_PICTURES} pictures can be uploaded as a clip.")
-        path = self.folder / field / make_file_name(name)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.ids[field] = f"upload:{self.folder.name}/{field}"
+        folder = self.folders[field] = self._folder / field
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / make_file_name(name)
         try:
             self._file = path.open("xb")
         except FileExistsError:
@@ -117,39 +113,42 @@ class UploadDraft:
         assert self._file
         self._file.write(data)
 
-    def finish(self, fps: str) -> None:
-        """Check all clips, and put them on the disk. Several files are numbered pictures, `fps` a second if given.
+    def keep(self, fps: str) -> dict[str, str]:
+        """Check all clips, and keep them: they are on the disk on return. Returns the id of each by its field.
 
-        RefusedRequestError for what is no clip that can be judged: it is told now, not when a job fails.
+        Several files are numbered pictures, `fps` a second if given. RefusedRequestError for what is no clip that can
+        be judged: it is told now, not when a job fails.
         """
         self._end_file()
-        for field, clip in self.ids.items():
-            folder = self.folder / field
-            files = list(folder.iterdir())
-            if not sum(file.stat().st_size for file in files):
-                raise RefusedRequestError(400, "usage", "The upload is empty: send the bytes of a clip.")
-            if len(files) > 1:
-                _gather_pictures(folder, files, fps)
-            path = self._uploads.find(clip)
-            try:
-                self._uploads.decoder.check(path)
-            except VideoError as error:
-                raise RefusedRequestError(422, error.kind, f"{path.name!r} {error.reason}. It is no clip.") from error
-            _flush(find_files(path).files)
+        paths = {field: self._check(folder, fps) for field, folder in self.folders.items()}
+        return {field: self._uploads.keep(self.folders[field], path) for field, path in paths.items()}
 
     def remove(self) -> None:
         """Remove what was not kept."""
         with contextlib.suppress(OSError):
             self._end_file()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _check(self, folder: Path, fps: str) -> Path:
+        """Check the clip in a folder, and put it on the disk; return its path."""
+        files = list(folder.iterdir())
+        if not any(file.stat().st_size for file in files):
+            raise RefusedRequestError(400, "usage", "The upload is empty: send the bytes of a clip.")
+        path = _gather_pictures(folder, files, fps) if len(files) > 1 else files[0]
+        try:
+            self._uploads.decoder.check(path)
+        except VideoError as error:
+            raise RefusedRequestError(422, error.kind, f"{path.name!r} {error.reason}. It is no clip.") from error
+        _flush(find_files(path).files)
+        return path
 
     def _end_file(self) -> None:
         if self._file:
             self._file.close()
 
 
-def _gather_pictures(folder: Path, files: list[Path], fps: str) -> None:
-    """Put the files of a clip where numbered pictures lie. RefusedRequestError if they are none."""
+def _gather_pictures(folder: Path, files: list[Path], fps: str) -> Path:
+    """Put the files of a clip where numbered pictures lie; return their path. RefusedRequestError if they are none."""
     if not re.fullmatch(r"([0-9]{1,9}(\.[0-9]{1,9})?)?", fps):
         raise RefusedRequestError(400, "usage", f"fps is {fps[:20]!r}: give the pictures a second as a number.")
     pictures = folder / (fps or _NO_RATE) / _PICTURES
@@ -162,6 +161,7 @@ def _gather_pictures(folder: Path, files: list[Path], fps: str) -> None:
         raise RefusedRequestError(422, error.kind, f"What was sent as pictures {error.reason}.") from error
     if len(found.files) != len(files):
         raise RefusedRequestError(422, "broken_clip", "Several files are one clip only if they are numbered pictures.")
+    return found.path
 
 
 def _find_clip(folder: Path) -> Path | None:
@@ -194,10 +194,7 @@ def _flush(files: tuple[Path, ...]) -> None:
 
 def make_file_name(name: str) -> str:
     """Make a name that every system accepts and that means nothing to a page."""
-    kept = _UNSAFE.sub("_", name.replace("\\", "/").rpartition("/")[2]).strip(" .")
-    stem, dot, suffix = kept.rpartition(".")
-    if not dot or f".{suffix.lower()}" not in VIDEO_SUFFIXES | PICTURE_SUFFIXES:
-        stem, suffix = kept, "mp4"
-    while len(stem.encode()) > _LONGEST_NAME:
-        stem = stem[:-1]
-    return f"{stem.rstrip(' .') or 'clip'}.{suffix}"
+    kept = Path(_UNSAFE.sub("_", name.replace("\\", "/").rpartition("/")[2]).strip(" ."))
+    is_usual = kept.suffix.lower() in VIDEO_SUFFIXES | PICTURE_SUFFIXES
+    stem = (kept.stem if is_usual else kept.name).encode()[:_LONGEST_NAME].decode(errors="ignore")
+    return f"{stem.rstrip(' .') or 'clip'}{kept.suffix if is_usual else '.mp4'}"

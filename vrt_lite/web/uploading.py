@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from vrt_lite.errors import UsageError
 from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import MOST_BODY_BYTES
+from vrt_lite.web.request_bodies import MOST_BODY_BYTES, Body, read_body
 from vrt_lite.web.upload_folder import MOST_UPLOAD_BYTES, UploadDraft, UploadFolder
 
 if TYPE_CHECKING:
@@ -40,11 +40,12 @@ class BodyReader:
         self._silence = silence_seconds
         self._running = 0
 
-    async def take_clips(self, request: Request, *fields: str) -> tuple[UploadDraft, dict[str, str]]:
-        """Take the clips that a request sends; return them, and the fields of its form that are text.
+    async def take_clips(self, request: Request, *fields: str) -> dict[str, str]:
+        """Take the clips that a request sends, and keep them; return the id of each, by its field.
 
-        A form has each clip in a field of its own: one file, or numbered pictures, `fps` a second. A body that is no
-        form is the first clip itself. RefusedRequestError or UsageError for all else: then nothing is left of it.
+        A form has each clip in a field of its own: one file, or numbered pictures, `fps` a second. Its other fields,
+        which are text, are returned too. A body that is no form is the first clip itself. RefusedRequestError or
+        UsageError for all else: then nothing is left of it.
         """
         most_bytes = len(fields) * MOST_UPLOAD_BYTES + MOST_BODY_BYTES
         if self._running >= _MOST_AT_ONCE:
@@ -60,19 +61,17 @@ class BodyReader:
             async for part in self._receive(request, most_bytes):
                 await run_in_threadpool(form.read if form else draft.write, part)
             texts = form.end() if form else {}
-            await run_in_threadpool(draft.finish, texts.pop("fps", ""))
-        except BaseException:
-            await run_in_threadpool(draft.remove)
-            raise
+            ids = await run_in_threadpool(draft.keep, texts.pop("fps", ""))
+            return texts | ids
         finally:
             self._running -= 1
-        return draft, texts
+            await run_in_threadpool(draft.remove)
 
-    async def read_json(self, request: Request) -> bytes:
-        """Read a body of JSON. A page of another site cannot send this type without being asked first."""
+    async def read_json(self, request: Request, kind: type[Body]) -> Body:
+        """Read a body of JSON as this type. A page of another site cannot send JSON without being asked first."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise RefusedRequestError(415, "type", "Send JSON, with Content-Type: application/json.")
-        return b"".join([part async for part in self._receive(request, MOST_BODY_BYTES)])
+        return read_body(b"".join([part async for part in self._receive(request, MOST_BODY_BYTES)]), kind)
 
     async def _receive(self, request: Request, most_bytes: int) -> AsyncGenerator[bytes, None]:
         """Yield what arrives. RefusedRequestError if it is more than that, stops coming, or comes too slowly."""
@@ -82,8 +81,11 @@ class BodyReader:
         while True:
             try:
                 part = await asyncio.wait_for(anext(parts, None), self._silence)
+                if time.monotonic() - began > 3 * self._silence + size / _LEAST_BYTES_A_SECOND:
+                    raise TimeoutError
             except TimeoutError:
-                raise _too_slow() from None
+                text = "The upload came too slowly, and was ended. Send it again."
+                raise RefusedRequestError(408, "slow", text) from None
             except ClientDisconnect:
                 raise RefusedRequestError(400, "cut_short", "The upload was cut short.") from None
             if part is None:
@@ -91,8 +93,6 @@ class BodyReader:
             size += len(part)
             if size > most_bytes:
                 raise RefusedRequestError(413, "too_large", f"At most {most_bytes} bytes are taken.")
-            if time.monotonic() - began > 3 * self._silence + size / _LEAST_BYTES_A_SECOND:
-                raise _too_slow()
             yield part
 
 
@@ -127,7 +127,7 @@ class _Form:
 
     def end(self) -> dict[str, str]:
         """Return the fields that are text. UsageError if the form has no end, or no file."""
-        if not self._ended or not self._draft.ids:
+        if not self._ended or not self._draft.folders:
             raise UsageError(f"The form has no end, or no file; allowed: {', '.join(self._clips)}. See /openapi.json.")
         return {field: text.decode(errors="replace") for field, text in self._texts.items()}
 
@@ -186,7 +186,3 @@ def _check_length(request: Request, most_bytes: int) -> int:
     if length > most_bytes:
         raise RefusedRequestError(413, "too_large", f"The request is {length} bytes; at most {most_bytes} are taken.")
     return length
-
-
-def _too_slow() -> RefusedRequestError:
-    return RefusedRequestError(408, "slow", "The upload came too slowly, and was ended. Send it again.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import secrets
 import time
@@ -16,11 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from vrt_lite.clip_files import is_clip_there
-from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.metrics import share
-from vrt_lite.protocol.verdict import MIRROR
 from vrt_lite.ranking.rank_run import read_rank_about
 from vrt_lite.records.pairs import JudgedPair
+from vrt_lite.runs.export import csv_line
 from vrt_lite.runs.run import Run
 from vrt_lite.runs.store import Store
 from vrt_lite.web.refusals import RefusedRequestError
@@ -31,12 +28,11 @@ _LETTERS = ("same", "A", "B")
 
 
 class PersonVote(msgspec.Struct, frozen=True):
-    """A vote on a pair, by its clips' sha256. `exchanged`: the left side showed the second clip."""
+    """A vote on a pair, by its clips' sha256: `first` was on the left side."""
 
     first: str
     second: str
     prompt: str
-    exchanged: bool
     winner: int = 0
     made: float = 0.0
 
@@ -59,15 +55,12 @@ class VoteBox:
         places = {sha256: make_address(path) for sha256, path in _find_clips(run).items() if is_clip_there(path)}
         told: dict[str, Any] = {"pairs": len(pairs), "votes": len(voted), "ticket": None}
         for pair in pairs:
-            left, right = places.get(pair.first), places.get(pair.second)
-            if _key(pair) in voted or not left or not right:
-                continue
-            given = PersonVote(pair.first, pair.second, pair.prompt, bool(secrets.randbelow(2)))
-            if given.exchanged:
-                left, right = right, left
-            ticket = secrets.token_urlsafe(12)
-            self._keep_ticket(ticket, (run.name, given))
-            return told | {"ticket": ticket, "prompt": pair.prompt, "left": left, "right": right}
+            if _key(pair) not in voted and places.get(pair.first) and places.get(pair.second):
+                left, right = secrets.SystemRandom().sample((pair.first, pair.second), 2)
+                ticket = secrets.token_urlsafe(12)
+                self._keep_ticket(ticket, (run.name, PersonVote(left, right, pair.prompt)))
+                sides = {"left": places[left], "right": places[right]}
+                return told | {"ticket": ticket, "prompt": pair.prompt, **sides}
         return told
 
     def vote(self, ticket: str, choice: int) -> None:
@@ -80,10 +73,9 @@ class VoteBox:
         if given is None:
             raise RefusedRequestError(409, "ticket", "This pair was voted on, or asked for long ago. Ask for the next.")
         name, pair = given
-        winner = MIRROR[choice] if pair.exchanged else choice  # type: ignore[index]
-        kept = msgspec.structs.replace(pair, winner=winner, made=time.time())
+        kept = msgspec.structs.asdict(pair) | {"winner": choice, "made": time.time()}
         try:
-            self._store.run(name).put(_ITEM, _key(pair), msgspec.structs.asdict(kept), lasting=True)
+            self._store.run(name).put(_ITEM, _key(pair), kept, lasting=True)
         except BaseException:
             self._keep_ticket(ticket, given)
             raise
@@ -97,25 +89,22 @@ class VoteBox:
 
 def read_votes(run: Run) -> list[PersonVote]:
     """Read the votes of a run, in the order in which they were made."""
-    try:
-        return [msgspec.convert(value, PersonVote) for _, value in run.items(_ITEM)]
-    except msgspec.ValidationError as error:
-        raise UsageError(f"A vote in the store cannot be read: {error}.") from error
+    return [msgspec.convert(value, PersonVote) for _, value in run.items(_ITEM)]
 
 
 def write_table(run: Run) -> Iterator[str]:
     """Yield the lines of the table that `vrt-lite eval` reads: a, b, prompt, overall, id."""
     paths = _find_clips(run)
-    yield _line("a", "b", "prompt", "overall", "id")
+    yield csv_line(("a", "b", "prompt", "overall", "id"))
     for number, vote in enumerate(read_votes(run), start=1):
         a, b = (str(paths.get(sha256, f"{sha256}.missing")) for sha256 in (vote.first, vote.second))
-        yield _line(a, b, vote.prompt, _LETTERS[vote.winner], str(number))
+        yield csv_line((a, b, vote.prompt, _LETTERS[vote.winner], number))
 
 
 def measure_agreement(run: Run, store: Store) -> list[dict[str, Any]]:
     """Compare the votes of a run with each judge that judged the same clips, in any run of the store.
 
-    Returns for each judge the pairs that it agrees on, of how many, and the share with Wilson's 95 % interval. A tie
+    Returns for each judge the share of the pairs that it agrees on, with Wilson's 95 % interval. A tie
     agrees with a tie; an undecided pair agrees with none.
     """
     votes = {_key(vote): vote for vote in read_votes(run)}
@@ -127,14 +116,9 @@ def measure_agreement(run: Run, store: Store) -> list[dict[str, Any]]:
             if vote and pair.overall:
                 said = pair.overall if pair.first == vote.first else pair.overall.mirrored()
                 agrees = not said.undecided and said.winner == vote.winner
-                agreed.setdefault(_name_judge(other, pair), {}).setdefault(_key(pair), agrees)
-    told: list[dict[str, Any]] = []
-    for judge, by_pair in agreed.items():
-        of = share(sum(by_pair.values()), len(by_pair))
-        told.append(
-            {"judge": judge, "agrees": of.right, "of": of.of, "share": of.value, "low": of.low, "high": of.high}
-        )
-    return told
+                agreed.setdefault(other.about.get("model", "unknown"), {}).setdefault(_key(pair), agrees)
+    shares = {judge: share(sum(by_pair.values()), len(by_pair)) for judge, by_pair in agreed.items()}
+    return [{"judge": judge, **msgspec.structs.asdict(of)} for judge, of in shares.items()]
 
 
 def _find_clips(run: Run) -> dict[str, Path]:
@@ -157,17 +141,6 @@ def _runs_with(clips: set[str], store: Store, this: Run) -> Iterator[Run]:
             yield store.run(info.name)
 
 
-def _name_judge(run: Run, pair: JudgedPair) -> str:
-    judgement = run.read_pair(pair)
-    return judgement.model.name if judgement else "unknown"
-
-
 def _key(pair: PersonVote | JudgedPair) -> str:
     """Return what a vote is kept by: both clips, in either order, and the prompt."""
     return json.dumps([*sorted((pair.first, pair.second)), pair.prompt])
-
-
-def _line(*cells: str) -> str:
-    written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerow(cells)
-    return written.getvalue()
