@@ -233,13 +233,13 @@ def test_published_figures_stand_beside_their_own_split(bench: Bench, genai: Pat
     assert (told["VR-Thinker 7B", "tau"], told["VideoScore 7B", "calibrated"]) == (0.687, 0.475)
     bench.says(
         "GenAI-Bench, video part, split test: 5 of 5 pairs judged.*",
-        r"VR-Thinker 7B +68\.7 +82\.3",
-        r"VideoScore 7B +47\.5 +70\.9",
-        r"this run +60\.0 \(23\.1-88\.2\) +0\.0 \(0\.0-65\.8\)",
-        r"PUBLISHED, OVERALL +CALIBRATED +SIGN\nVideoScore 7B.*",
+        "PUBLISHED, OVERALL +TAU +DIFF +CALIBRATED +SIGN",
+        r"VR-Thinker 7B +68\.7 +82\.3 +- +-",
+        r"VideoScore 7B +- +- +47\.5 +70\.9",
+        r"this run, 5 pairs +60\.0 \(23-88\) +0\.0 \(0-66\) +- +-",
         # Labels 0 2 0 0 2: three in five for a tie; of the two that are none both are B.
-        r"always tie, all 5 pairs +60\.0 \(23\.1-88\.2\) +0\.0 \(.*",
-        r"commonest answer, all 5 pairs +60\.0 \(23\.1-88\.2\) tie +100\.0 \(34\.2-100\.0\) B *",
+        r"always tie, all 5 pairs +60\.0 \(23-88\) +0\.0 \(.*",
+        r"commonest answer, all 5 pairs +60\.0 \(23-88\) +100\.0 \(34-100\)",
         r".*source: VR-Thinker \(arXiv 2510\.10518v4\), the main table.*",
         ".*UnifiedReward 7B, UnifiedReward-Think 7B: UnifiedReward's own script counts every tie as wrong.*",
     )
@@ -266,7 +266,7 @@ def test_baselines_by_hand(bench: Bench, genai: Path) -> None:
     bench.says(
         r"Overall +3 of \d .* 33\.3 / 0\.0 +33\.3 / 50\.0",
         "ORDER +JUDGED +TAU +DIFF +ALWAYS TIE +COMMONEST",
-        r"averaged +3 of 3 \(100%\) .* 33\.3 / 0\.0 +33\.3 / 50\.0",
+        r"averaged +3 of 3 .* 33\.3 / 0\.0 +33\.3 / 50\.0",
     )
 
 

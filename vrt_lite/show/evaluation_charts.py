@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from vrt_lite.advice import install_extra
 from vrt_lite.errors import UsageError
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.show.evaluation_sections import MEASURES, name_band, name_set
+from vrt_lite.show.evaluation_sections import MEASURES, format_share, list_lengths, name_set
 from vrt_lite.show.words import DIMENSION_NAMES, FAINT, INK, LINE, PAPER, SIDE_COLOURS
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ class Chart:
 
 def list_charts(figures: Figures) -> list[Chart]:
     """Make a chart of each dimension that was judged; what would have one row is left out."""
-    judged = ((key, of) for key, of in figures.accuracy.items() if of)
     charts = (
         Chart(key, f"accuracy, {_name_covered(DIMENSION_NAMES[key], of)}", _ABOUT, list(_list_rows(figures, key, of)))
-        for key, of in judged
+        for key, of in figures.accuracy.items()
+        if of
     )
     return [chart for chart in charts if len(chart.rows) > 1]
 
@@ -67,18 +67,15 @@ def _list_rows(figures: Figures, key: str, of: Accuracy) -> Iterator[ChartRow]:
         yield from _list_share(measure, getattr(of, measure), mark)
         for known in published:
             if known.measure == measure:
-                words = f"{100 * known.value:.1f}"
-                yield ChartRow(f"{known.model}, {measure}", known.value, None, None, words, "other")
+                label, words = f"{known.model}, {measure}", f"{100 * known.value:.1f}"
+                yield ChartRow(label, known.value, None, None, words, "other")
     # "Always tie" has no diff to draw: it is 0.
     yield from _list_share("always tie, tau", of.baselines.tie.tau, "other")
     yield from _list_share("commonest answer, tau", of.baselines.commonest.tau, "other")
     yield from _list_share("commonest answer, diff", of.baselines.commonest.diff, "other")
     if key == figures.main:
-        for kind, bands in figures.bands.items():
-            for band in bands if len(bands) > 1 else ():
-                yield from _list_share(f"{_name_covered(name_band(kind, band), band)}, tau", band.tau, "tau")
-        for part in figures.subsets:
-            yield from _list_share(f"{_name_covered(f'{part.name} (top 10 %)', part)}, tau", part.tau, "tau")
+        for name, part in list_lengths(figures):
+            yield from _list_share(f"{_name_covered(name, part)}, tau", part.tau, "tau")
 
 
 def _name_covered(name: str, of: Coverage) -> str:
@@ -89,8 +86,7 @@ def _name_covered(name: str, of: Coverage) -> str:
 def _list_share(label: str, share: Share, mark: Mark) -> Iterator[ChartRow]:
     """Yield a row for a share, if it is of any pairs; its words end with their number."""
     if share.value is not None:
-        words = f"{100 * share.value:.1f} ({100 * share.low:.0f}-{100 * share.high:.0f}) of {share.of}"
-        yield ChartRow(label, share.value, share.low, share.high, words, mark)
+        yield ChartRow(label, share.value, share.low, share.high, f"{format_share(share)} of {share.of}", mark)
 
 
 def draw_plots(figures: Figures, folder: Path) -> list[Path]:
@@ -123,22 +119,19 @@ def _draw_chart(title: str, chart: Chart) -> Any:
     """
     from matplotlib.figure import Figure
 
-    size = (_WIDTH, 1.2 + 0.26 * len(chart.rows))
-    plot: Any = Figure(figsize=size, dpi=_DPI, layout="constrained", facecolor=PAPER)
+    height = 1.2 + 0.26 * len(chart.rows)
+    plot: Any = Figure(figsize=(_WIDTH, height), dpi=_DPI, layout="constrained", facecolor=PAPER)
     plot.suptitle(title, size=12, weight="bold", color=INK)
     axes = plot.add_subplot(facecolor=PAPER)
     axes.set_title(fill(chart.subtitle, _LINE), size=9, color=FAINT)
-    axes.spines[:].set_color(LINE)
     axes.spines[["top", "right"]].set_visible(False)
     for i, row in enumerate(chart.rows):
-        colour = _COLOURS[row.mark]
-        axes.plot([row.value], [i], "o", color=colour)
+        axes.plot(row.value, i, "o", color=_COLOURS[row.mark])
         if row.low is not None:
-            axes.plot([row.low, row.high], [i, i], "|-", color=colour)
-        axes.annotate(row.words, (1.02, i), xycoords=("axes fraction", "data"), va="center", color=INK)
-    axes.set_yticks(range(len(chart.rows)), [row.label for row in chart.rows], color=INK)
-    axes.set_xlim(-0.02, 1.02)
-    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"], color=FAINT)
+            axes.plot([row.low, row.high], [i, i], "|-", color=_COLOURS[row.mark])
+    axes.set_yticks(range(len(chart.rows)), [f"{row.label}: {row.words}" for row in chart.rows], color=INK)
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter("{x:.0%}")
     axes.grid(axis="x", color=LINE)
-    axes.set_ylim(len(chart.rows) - 0.5, -0.5)
+    axes.invert_yaxis()
     return plot
