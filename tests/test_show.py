@@ -247,12 +247,12 @@ def test_the_view_follows_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
-    assert Screen(Terminal()).is_live
-    assert not Screen(Terminal(), live=False).is_live
-    assert not Screen(Terminal(), quiet=True).is_live
-    assert not Screen(io.StringIO()).is_live
+    assert Screen(Terminal()).console
+    assert not Screen(Terminal(), live=False).console
+    assert not Screen(Terminal(), quiet=True).console
+    assert not Screen(io.StringIO()).console
     monkeypatch.setenv("TERM", "dumb")
-    assert not Screen(Terminal()).is_live
+    assert not Screen(Terminal()).console
 
 
 def test_many_tokens_are_few_screens() -> None:
@@ -277,7 +277,7 @@ def test_progress_fits(width: int, encoding: str) -> None:
             on.print(evaluation._screen._render())
     lines = check_fits(written(on), width, encoding)
     assert any("4 of 40" in line for line in lines)
-    assert width < 120 or any("tau 33.3, diff 50.0" in line for line in lines)
+    assert width < 120 or any("tau 33.3, " in line for line in lines)
 
     on = console(width, encoding=encoding)
     view = JudgeView(console=on)
@@ -302,7 +302,7 @@ def test_a_pipe_is_told_now_and_then_how_far_it_is(monkeypatch: pytest.MonkeyPat
         for _ in range(52):
             counting.count(1, 1, seconds_left=None)
     lines = evaluation.getvalue().splitlines()
-    ends = ("5 of 100, tau 100.0, diff 100.0", "52 of 100, tau 100.0, diff 100.0")
+    ends = ("5 of 100, tau 100.0", "52 of 100, tau 100.0")
     assert (len(lines), lines[0], lines[-1]) == (11, *ends)
 
     clips = tuple(RankedClip(f"{n}.mp4", Path(f"{n}.mp4"), str(n)) for n in range(14))
@@ -322,8 +322,7 @@ def test_a_pipe_is_told_now_and_then_how_far_it_is(monkeypatch: pytest.MonkeyPat
         "encoding frames (6 of 8), 60 s of 12 to 48 min",
     ]
     assert ranking.getvalue().splitlines() == [
-        "14 clips, at most 182 judgements, 0 of them made before; 6 to 24 min each here, 18 to 73 h in all "
-        "(--budget 40: 4.0 to 16 h)",
+        "14 clips, at most 182 judgements, 0 of them made before; 6 to 24 min each here, 18 to 73 h in all",
         "0 of 182, reading (300 of 800 tokens), 36 h left",
         "0 of 182, reading (600 of 800 tokens), 36 h left",
     ]

@@ -177,7 +177,7 @@ def test_the_live_board_stays_within_the_terminal(tmp_path: Path, monkeypatch: p
         monkeypatch.setenv(name, value)
     stream, clips = Terminal(), group(write_greys(tmp_path / "in", range(60, 120, 12)))
     with Store() as store, RankingView(Screen(stream)) as view:
-        assert view._screen.is_live
+        assert view._screen.console
         ranked(store, Brightness(), clips, watcher=view, effort=Effort(both_orders=False))
     lines = [OURS.sub("", line) for line in re.split(r"[\r\n]", stream.getvalue())]
     assert max(map(cell_len, lines)) <= width
@@ -188,7 +188,7 @@ def test_the_live_board_stays_within_the_terminal(tmp_path: Path, monkeypatch: p
 def test_plain_progress_is_a_line_a_judgement(tmp_path: Path) -> None:
     stream, clips = io.StringIO(), group(write_greys(tmp_path / "in", (60, 120)))
     with Store() as store, RankingView(Screen(stream)) as view:
-        assert not view._screen.is_live
+        assert not view._screen.console
         ranked(store, Brightness(), clips, watcher=view)
     assert [re.sub(r", \d+ s left", "", line) for line in stream.getvalue().splitlines()] == [
         "2 clips, at most 2 judgements, 0 of them made before",
