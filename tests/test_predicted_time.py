@@ -187,8 +187,9 @@ def test_the_best_that_fits_is_named(models: list[Candidate], free_gb: int, name
     assert (f" {free_gb}.00 GB of free memory" in line) == bool(line) == bool(named)
 
 
-def test_a_judge_that_is_here_is_named_as_such() -> None:
-    line = suggest_judge([QUICK], 9 * GB, find=lambda name: name == "quick")
+def test_a_judge_that_is_here_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vrt_lite.show.better_judge.find_stored", lambda name: name == "quick")
+    line = suggest_judge([QUICK], 9 * GB)
     assert line == "A larger judge is here: quick, 2 to 5 min a clip: --model quick"
 
 

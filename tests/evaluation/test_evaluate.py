@@ -366,7 +366,8 @@ def test_judgements_made_with_different_pixels_are_said_to_differ(bench: Bench, 
     most, fewest = conditions.made_with
     assert not conditions.comparable
     assert (most.judgements, fewest.judgements, fewest.max_pixels) == (2, 1, 784 * 16)
-    said = f"2 judgements at {most.max_pixels} pixels a frame, 1 at {784 * 16}: not comparable"
+    sizes = (f"{of.judgements} at {of.max_pixels} ({of.tool_max_pixels} a requested frame)" for of in (most, fewest))
+    said = f"judgements by pixels a frame: {', '.join(sizes)}: not comparable"
     assert f"warning: {said}" in bench.shown.splitlines()
     assert said in bench.page
 

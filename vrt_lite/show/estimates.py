@@ -107,22 +107,8 @@ def show_quants(found: Sequence[Estimated], memory: MachineMemory, *, free_disk_
         settings = (str(estimate.profile.max_pixels), of.plan.settings.kv_type)
         fits = f"no: {', '.join(short)}" if short else "yes"
         rows.append((option.quant, *map(format_bytes, sizes), *gpu, *settings, of.shown_time, fits))
-    show_table(
-        (
-            "QUANT",
-            "FETCHED",
-            "STAYS",
-            "DISK AT MOST",
-            "PROCESSOR",
-            "GPU",
-            "ON THE GPU",
-            "PIXELS",
-            "KV",
-            "A PAIR",
-            "FITS",
-        ),
-        rows,
-    )
+    disk = ("FETCHED", "STAYS", "DISK AT MOST")
+    show_table(("QUANT", *disk, "PROCESSOR", "GPU", "ON THE GPU", "PIXELS", "KV", "A PAIR", "FITS"), rows)
 
 
 def _describe_offload(estimated: Estimated) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from vrt_lite.show.words import console_on, safe
 from vrt_lite.show.wrapping import write_lines
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 GAP = 2
 """Cells between two columns of a table."""
@@ -27,54 +30,46 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, stream
     if not to.isatty():
         write_columns(headings, rows, to)
         return
-    from rich.table import Table
-    from rich.text import Text
-
     console = console_on(to)
-    shown = [[safe(cell, encoding=to.encoding or "utf-8") for cell in row] for row in rows]
+    columns = [[safe(cell, encoding=console.encoding) for cell in of] for of in zip(headings, *rows, strict=True)]
     for gap in (GAP, 1):
-        if widths := _fit_widths(headings, shown, console.width - gap * (len(headings) - 1)):
-            table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
-            for heading, width in zip(headings, widths, strict=True):
+        if widths := _fit_widths(columns, console.width - gap * (len(columns) - 1)):
+            table = begin_table(gap)
+            for (heading, *_), width in zip(columns, widths, strict=True):
                 table.add_column(heading, width=width)
-            for row in shown:
-                table.add_row(*map(Text, row))
+            for row in zip(*(cells for _, *cells in columns), strict=True):
+                table.add_row(*row)
             console.print(table)
             return
     _write_records(headings, rows, to)
 
 
-def _fit_widths(headings: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
+def begin_table(gap: int = GAP) -> Table:
+    """Return a table without lines and columns yet, with so many cells between two columns."""
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+
+
+def _fit_widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
     """Return the widths of columns that together take `room` cells at most; None if words would break.
 
     The widest prose gets narrower first. A heading may take several lines, and so may texts without a figure.
     """
     from rich.cells import cell_len
 
-    columns = list(zip(headings, *rows, strict=True))
-    widths = [max(map(cell_len, column)) for column in columns]
-    least = [
-        max(_narrowest(cell, prose=at == 0 or _is_prose(column)) for at, cell in enumerate(column))
-        for column in columns
-    ]
+    widths, least = list[int](), list[int]()
+    for heading, *cells in columns:
+        prose = not widths or any(len(cell) > _PROSE for cell in cells) or not any(map(str.isdigit, "".join(cells)))
+        whole = [*heading.split(), *(" ".join(cells).split() if prose else cells)]
+        widths.append(max(map(cell_len, [heading, *cells])))
+        least.append(max(map(cell_len, whole), default=0))
     while sum(widths) > room:
         spare, at = max((width - narrow, at) for at, (width, narrow) in enumerate(zip(widths, least, strict=True)))
         if spare == 0:
             return None
         widths[at] -= 1
     return widths
-
-
-def _is_prose(column: Sequence[str]) -> bool:
-    """Return whether the cells of a column, below its heading, may take several lines."""
-    return any(len(cell) > _PROSE for cell in column[1:]) or not any(map(str.isdigit, "".join(column[1:])))
-
-
-def _narrowest(cell: str, *, prose: bool) -> int:
-    """Return the cells that a text takes at least: all of it, or of prose its longest word."""
-    from rich.cells import cell_len
-
-    return max(map(cell_len, cell.split()), default=0) if prose else cell_len(cell)
 
 
 def _write_records(headings: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import shutil
 import textwrap
@@ -35,13 +33,8 @@ def fit_line(line: str, stream: TextIO) -> list[str]:
 
 
 def terminal_width(stream: TextIO) -> int:
-    """Return how many columns the terminal behind a stream has; 0 if the stream is no terminal."""
-    if not stream.isatty():
-        return 0
-    if not os.environ.get("COLUMNS"):  # which goes before the size that the terminal says
-        with contextlib.suppress(OSError, ValueError):
-            return os.get_terminal_size(stream.fileno()).columns
-    return shutil.get_terminal_size().columns
+    """Return how many columns the terminal has; 0 if the stream is no terminal."""
+    return shutil.get_terminal_size().columns if stream.isatty() else 0
 
 
 def wrap_line(line: str, width: int, *, indent: int = 2) -> list[str]:
