@@ -22,7 +22,7 @@ from vrt_lite.records.ladders import RankedClip
 from vrt_lite.records.progress import Progress
 from vrt_lite.show import safe, show_verdict, verdict_lines
 from vrt_lite.show.judge_view import JudgeView
-from vrt_lite.show.panel import VerdictPanel
+from vrt_lite.show.panel import draw_verdict
 from vrt_lite.show.run_views import EvaluationView, RankingView
 from vrt_lite.show.screen import Screen
 
@@ -51,7 +51,7 @@ def written(on: Console) -> str:
 
 def panel(shown: Judgement, width: int = 80, *, colour: bool = False, encoding: str = "utf-8") -> str:
     on = console(width, colour=colour, encoding=encoding)
-    on.print(VerdictPanel(shown))
+    on.print(draw_verdict(shown, on))
     return written(on)
 
 

@@ -26,8 +26,7 @@ from vrt_lite.models import find
 from vrt_lite.protocol.messages import KEYS, Odds, Reply
 from vrt_lite.records.figures import Coverage
 from vrt_lite.records.labelled import EvalCase, Order, Orders
-from vrt_lite.show.evaluation_charts import draw_plots, list_charts
-from vrt_lite.show.evaluation_sections import show_figures
+from vrt_lite.show.evaluation_sections import draw_plots, list_charts, show_figures
 from vrt_lite.viewer import write_report
 
 READ = "A blue star moves up."
@@ -230,8 +229,6 @@ def test_a_part_says_how_much_of_it_was_judged() -> None:
     [clips] = [of for of in figures.subsets if of.of == "clip"]
     assert (clips.pairs, clips.labelled, clips.tau.of, clips.baselines.pairs) == (1, 5, 1, 1)
     assert re.search(r"^clip 36 to 47 s +8 of 12 +100\.0 ", shown(figures), re.MULTILINE)
-    [chart] = [chart for chart in list_charts(figures) if chart.name == "TA"]
-    assert {row.label: row.words for row in chart.rows}["clip 36 to 47 s (8 of 12), tau"] == "100.0 (68-100) of 8"
     # With fewer than 40 judged there are no quarters, however many are labelled.
     few = [case_of(row, {"TA": 1}, of) for row, of in enumerate(judged[:39] + judged[-4:])]
     assert figures_of(few).bands["clip"] == ()

@@ -27,8 +27,7 @@ from vrt_lite.protocol.messages import Odds, Reply
 from vrt_lite.records.figures import Figures
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.run import Run
-from vrt_lite.show.evaluation_charts import draw_plots, list_charts
-from vrt_lite.show.evaluation_sections import show_figures
+from vrt_lite.show.evaluation_sections import draw_plots, list_charts, show_figures
 from vrt_lite.show.run_views import EvaluationView
 from vrt_lite.show.screen import Screen
 from vrt_lite.viewer import write_report

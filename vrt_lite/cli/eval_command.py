@@ -92,7 +92,7 @@ def evaluate(
     from vrt_lite.show.run_views import EvaluationView  # noqa: PLC0415
 
     if plots:
-        from vrt_lite.show.evaluation_charts import check_plots  # noqa: PLC0415
+        from vrt_lite.show.evaluation_sections import check_plots  # noqa: PLC0415
 
         check_plots()
     found = read_set(_find_set(labelled, split, folder, pull=pull, quiet=run.quiet))
@@ -160,7 +160,7 @@ def _print_figures(made: Evaluation, run: ChosenRun, *, plots: Path | None) -> N
         show_figures(made.figures, stream=sys.stdout, judge=made.judge, run=made.run)
         print_effort(effort)
     if plots:
-        from vrt_lite.show.evaluation_charts import draw_plots  # noqa: PLC0415
+        from vrt_lite.show.evaluation_sections import draw_plots  # noqa: PLC0415
 
         for path in draw_plots(made.figures, plots):
             print_text(f"drawn: {path}", err=True)

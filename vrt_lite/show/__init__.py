@@ -23,9 +23,10 @@ def show_verdict(judgement: Judgement, *, advise: bool = False, stream: TextIO |
     """
     to = stream or sys.stdout
     if to.isatty():
-        from vrt_lite.show.panel import VerdictPanel  # noqa: PLC0415 - rich only for a terminal
+        from vrt_lite.show.panel import draw_verdict  # noqa: PLC0415 - rich only for a terminal
 
-        console_on(to).print(VerdictPanel(judgement))
+        console = console_on(to)
+        console.print(draw_verdict(judgement, console))
         if advise:
             from vrt_lite.show.better_judge import show_better_judge  # noqa: PLC0415
 

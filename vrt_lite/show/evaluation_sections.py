@@ -1,23 +1,43 @@
-"""What an evaluation's figures say, in sections of tables and lines: a terminal prints them, the report draws them."""
+"""What an evaluation's figures say, in tables, lines and charts: a terminal prints them, the report draws them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TextIO, get_args
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, get_args
 
+from vrt_lite.advice import install_extra
+from vrt_lite.errors import UsageError
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import NOT_JUDGED
 from vrt_lite.records.figures import Measure, Part
 from vrt_lite.show.table import show_table
-from vrt_lite.show.words import DIMENSION_NAMES, count_of, list_warnings, name_judge
+from vrt_lite.show.words import (
+    DIMENSION_NAMES,
+    FAINT,
+    INK,
+    LINE,
+    PAPER,
+    SIDE_COLOURS,
+    count_of,
+    list_warnings,
+    name_judge,
+)
 from vrt_lite.show.wrapping import write_lines
 
 if TYPE_CHECKING:
-    from vrt_lite.records.figures import Coverage, Figures, OrderFigures, Share
+    from vrt_lite.records.figures import Accuracy, Coverage, Figures, OrderFigures, Share
 
-MEASURES: Final[tuple[str, ...]] = get_args(Measure)
-"""The measures of accuracy; `_NOTES` says how each counts."""
+Mark = Literal["tau", "diff", "other"]
+"""What a row of a chart shows: a measure that counts ties, one that leaves them out, or something else than the judge.
+"""
+_MEASURES: Final[tuple[str, ...]] = get_args(Measure)
+_MARKS: Final[tuple[Mark, ...]] = ("tau", "diff")
+_COLOURS: Final = dict(zip(("other", "tau", "diff"), SIDE_COLOURS, strict=True))
+_ABOUT: Final = "% right with 95 % intervals; tau and calibrated count ties, diff and sign do not; grey: other"
+_WIDTH, _DPI = 8.8, 200
 _NOTES: Final = (
     "judged: the pairs judged in a dimension, of those labelled in it; its figures are of these alone",
     "tau: three classes, ties count; from the verdicts",
@@ -59,6 +79,28 @@ class FigureSection:
     notes: Sequence[str] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ChartRow:
+    """A share from 0 to 1 and its interval, if it has one. `words` say both."""
+
+    label: str
+    value: float
+    low: float | None
+    high: float | None
+    words: str
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Some shares on one scale from 0 to 1; its name is a dimension's key."""
+
+    name: str
+    title: str
+    subtitle: str
+    rows: Sequence[ChartRow]
+
+
 def show_figures(figures: Figures, *, stream: TextIO, judge: str = "", run: str = "") -> None:
     """Print all of the figures for a person, and the names of the judge, with its scope, and of the run if given."""
     counts, *lines = describe_pairs(figures)
@@ -82,7 +124,7 @@ def list_sections(figures: Figures, *, most: int | None = None) -> list[FigureSe
         FigureSection("Beside people's labels", _list_accuracy(figures), (), [*_describe_gaps(figures), *_NOTES]),
         FigureSection(
             "Beside the published table",
-            [Table(("Published, overall", *MEASURES), list(_list_published(figures)))],
+            [Table(("Published, overall", *_MEASURES), list(_list_published(figures)))],
             list(_describe_published(figures)),
         ),
         FigureSection("By part", [Table((f"Subset{main}", *_PART), list(_list_parts(figures, most)))]),
@@ -128,7 +170,7 @@ def describe_pairs(figures: Figures) -> Iterator[str]:
     yield f"order: {_ORDERS[figures.order]}"
 
 
-def format_share(share: Share) -> str:
+def _format_share(share: Share) -> str:
     """Format a share in per cent with its interval: "66.7 (39-86)"; "-" if it is of nothing."""
     if share.value is None:
         return "-"
@@ -146,7 +188,7 @@ def _list_accuracy(figures: Figures) -> list[Table]:
     for key, of in figures.accuracy.items():
         rows.append(_list_part(DIMENSION_NAMES[key], of or figures.coverage[key]))
         if of and of.probabilities:
-            scores.append([DIMENSION_NAMES[key], format_share(of.calibrated), format_share(of.sign)])
+            scores.append([DIMENSION_NAMES[key], _format_share(of.calibrated), _format_share(of.sign)])
     return [Table(("Accuracy %", *_PART), rows), Table(("By probabilities %", "calibrated", "sign"), scores)]
 
 
@@ -157,7 +199,7 @@ def _list_part(name: str, of: Coverage) -> list[str]:
         return [name, judged, NOT_JUDGED, "", "", ""]
     answers = (of.baselines.tie, of.baselines.commonest)
     baselines = (f"{_format_value(answer.tau)} / {_format_value(answer.diff)}" for answer in answers)
-    return [name, judged, format_share(of.tau), format_share(of.diff), *baselines]
+    return [name, judged, _format_share(of.tau), _format_share(of.diff), *baselines]
 
 
 def _describe_gaps(figures: Figures) -> list[str]:
@@ -179,7 +221,7 @@ def _list_gaps(figures: Figures, key: str) -> Iterator[str]:
     if of.undecided:
         yield f"{of.undecided} of {count_of(of.pairs, 'pair')} undecided, which never counts as right"
     if of.failed:
-        yield f"{of.failed} failed counted as wrong: tau {format_share(of.tau_all)}, diff {format_share(of.diff_all)}"
+        yield f"{of.failed} failed counted as wrong: tau {_format_share(of.tau_all)}, diff {_format_share(of.diff_all)}"
     if of.prompts != of.pairs:
         yield (
             f"{of.pairs} pairs have {count_of(of.prompts, 'prompt')}; pairs of one prompt are not independent, as the "
@@ -197,15 +239,15 @@ def _list_published(figures: Figures) -> Iterator[list[str]]:
     if not known or not known.figures:
         return
     for model in known.models:
-        values = (known.find_value(model, measure) for measure in MEASURES)
+        values = (known.find_value(model, measure) for measure in _MEASURES)
         yield [model, *("-" if value is None else f"{100 * value:.1f}" for value in values)]
     if own:
         run = f"this run, {count_of(own.pairs, 'pair')}"
-        yield [run, *(format_share(getattr(own, measure)) for measure in MEASURES)]
+        yield [run, *(_format_share(getattr(own, measure)) for measure in _MEASURES)]
     if whole := figures.baselines.get(OVERALL):
         for answer, of in {"always tie": whole.tie, "commonest answer": whole.commonest}.items():
             pairs = f"{answer}, all {count_of(whole.pairs, 'pair')}"
-            yield [pairs, format_share(of.tau), format_share(of.diff), "", ""]
+            yield [pairs, _format_share(of.tau), _format_share(of.diff), "", ""]
 
 
 def _describe_published(figures: Figures) -> Iterator[str]:
@@ -226,16 +268,13 @@ def _describe_published(figures: Figures) -> Iterator[str]:
         yield f"Published figures of this set are of split {splits}, {this}: they are not comparable with these."
 
 
-def list_lengths(figures: Figures) -> Iterator[tuple[str, Part]]:
-    """Yield the parts by the length of clips and prompts, after their names: the longest ones, and the quarters."""
-    for of in figures.subsets:
-        yield f"{of.name} (hard): from {of.least:g} {_UNITS[of.of]}", of
-    for kind, bands in figures.bands.items():
-        yield from ((f"{kind} {of.low:g} to {of.high:g} {_UNITS[kind]}", of) for of in bands if len(bands) > 1)
-
-
 def _list_parts(figures: Figures, most: int | None) -> Iterator[list[str]]:
-    yield from (_list_part(name, of) for name, of in list_lengths(figures))
+    """Yield the rows of subsets, bands and groups."""
+    for of in figures.subsets:
+        yield _list_part(f"{of.name} (hard): from {of.least:g} {_UNITS[of.of]}", of)
+    for kind, bands in figures.bands.items():
+        for of in bands if len(bands) > 1 else ():
+            yield _list_part(f"{kind} {of.low:g} to {of.high:g} {_UNITS[kind]}", of)
     yield from (_list_part(f"group {of.name}", of) for of in figures.groups[:most])
     if most and len(figures.groups) > most:
         yield [f"and {len(figures.groups) - most} groups more (--json)", *[""] * len(_PART)]
@@ -252,9 +291,9 @@ def _describe_costs(figures: Figures) -> Iterator[str]:
     cost = figures.cost
     if not cost.judgements:
         return
-    yield f"tool rate: {format_share(cost.tool_rate)} % of {count_of(cost.judgements, 'judgement')} asked for frames"
+    yield f"tool rate: {_format_share(cost.tool_rate)} % of {count_of(cost.judgements, 'judgement')} asked for frames"
     if cost.recommended.right:
-        yield f"only recommended, without a final answer: {format_share(cost.recommended)} %"
+        yield f"only recommended, without a final answer: {_format_share(cost.recommended)} %"
 
 
 def _list_orders(orders: OrderFigures | None) -> Iterator[list[str]]:
@@ -267,8 +306,8 @@ def _list_orders(orders: OrderFigures | None) -> Iterator[list[str]]:
 def _describe_position(figures: Figures) -> Iterator[str]:
     position = figures.position
     if position.verdicts.of:
-        labels = f"; {format_share(position.labels)} % by the labels" if position.labels.of else ""
-        yield f"the video shown first wins {format_share(position.verdicts)} % of the verdicts that are no tie{labels}"
+        labels = f"; {_format_share(position.labels)} % by the labels" if position.labels.of else ""
+        yield f"the video shown first wins {_format_share(position.verdicts)} % of the verdicts that are no tie{labels}"
 
 
 def _describe_orders(orders: OrderFigures | None) -> Iterator[str]:
@@ -282,7 +321,7 @@ def _describe_orders(orders: OrderFigures | None) -> Iterator[str]:
         yield f"averaged, undecided in {count_of(count, 'pair')}, as the orders name opposite winners: never right"
     if orders.disagree:
         shares = (
-            f"{key} {f'{format_share(of)} of {of.of}' if of else NOT_JUDGED}" for key, of in orders.disagree.items()
+            f"{key} {f'{_format_share(of)} of {of.of}' if of else NOT_JUDGED}" for key, of in orders.disagree.items()
         )
         yield f"orders disagree, % of pairs judged in both: {', '.join(shares)}"
 
@@ -293,3 +332,90 @@ def _describe_failures(figures: Figures, named: int) -> Iterator[str]:
         yield "failed: " + ", ".join(f"{count} {kind}" for kind, count in counts.items())
         if (more := sum(counts.values()) - named) > 0:
             yield f"and {more} more (--json names 200)"
+
+
+# Charts
+
+
+def list_charts(figures: Figures) -> list[Chart]:
+    """Make a chart of each dimension that was judged; what would have one row is left out."""
+    charts = (
+        Chart(key, f"accuracy, {_name_covered(DIMENSION_NAMES[key], of)}", _ABOUT, list(_list_rows(figures, key, of)))
+        for key, of in figures.accuracy.items()
+        if of
+    )
+    return [chart for chart in charts if len(chart.rows) > 1]
+
+
+def _list_rows(figures: Figures, key: str, of: Accuracy) -> Iterator[ChartRow]:
+    """Yield each measure of a dimension beside published figures and baselines."""
+    published = figures.published.figures if figures.published and key == OVERALL else ()
+    for measure, mark in zip(_MEASURES, _MARKS * 2, strict=True):
+        yield from _list_share(measure, getattr(of, measure), mark)
+        for known in published:
+            if known.measure == measure:
+                label, words = f"{known.model}, {measure}", f"{100 * known.value:.1f}"
+                yield ChartRow(label, known.value, None, None, words, "other")
+    # "Always tie" has no diff to draw: it is 0.
+    yield from _list_share("always tie, tau", of.baselines.tie.tau, "other")
+    yield from _list_share("commonest answer, tau", of.baselines.commonest.tau, "other")
+    yield from _list_share("commonest answer, diff", of.baselines.commonest.diff, "other")
+
+
+def _name_covered(name: str, of: Coverage) -> str:
+    """Add to a name how many of its pairs were judged, unless all were."""
+    return name if of.pairs == of.labelled else f"{name} ({of.pairs} of {of.labelled})"
+
+
+def _list_share(label: str, share: Share, mark: Mark) -> Iterator[ChartRow]:
+    """Yield a row for a share, if it is of any pairs; its words end with their number."""
+    if share.value is not None:
+        yield ChartRow(label, share.value, share.low, share.high, f"{_format_share(share)} of {share.of}", mark)
+
+
+def draw_plots(figures: Figures, folder: Path) -> list[Path]:
+    """Draw the charts as PNG files in a folder, which is made; return their paths.
+
+    Raises UsageError without matplotlib, and for a folder that cannot be written.
+    """
+    check_plots()
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for chart in list_charts(figures):
+            written.append(folder / f"accuracy-{chart.name}.png")
+            _draw_chart(f"{name_set(figures)}: {chart.title}", chart).savefig(written[-1])
+    except OSError as error:
+        raise UsageError(f"The plots cannot be written to {folder}: {error.strerror or error}.") from error
+    return written
+
+
+def check_plots() -> None:
+    """Raise UsageError if matplotlib, which draws the plots, is missing."""
+    if not find_spec("matplotlib"):
+        raise UsageError(f"Plots are drawn by matplotlib, which is missing. Install it: {install_extra('eval')}")
+
+
+def _draw_chart(title: str, chart: Chart) -> Any:
+    """Draw a row for each share on a scale from 0 to 100 %: a dot with its interval as a line.
+
+    The plot is Any, because matplotlib's own types are incomplete.
+    """
+    from matplotlib.figure import Figure
+
+    height = 1.2 + 0.26 * len(chart.rows)
+    plot: Any = Figure(figsize=(_WIDTH, height), dpi=_DPI, layout="constrained", facecolor=PAPER)
+    plot.suptitle(title, size=12, weight="bold", color=INK)
+    plot.supxlabel(chart.subtitle, size=9, color=FAINT)
+    axes = plot.add_subplot(facecolor=PAPER)
+    axes.spines[["top", "right"]].set_visible(False)
+    for i, row in enumerate(chart.rows):
+        axes.plot(row.value, i, "o", color=_COLOURS[row.mark])
+        if row.low is not None:
+            axes.plot([row.low, row.high], [i, i], "|-", color=_COLOURS[row.mark])
+    axes.set_yticks(range(len(chart.rows)), [f"{row.label}: {row.words}" for row in chart.rows], color=INK)
+    axes.set_xlim(-0.02, 1.02)
+    axes.xaxis.set_major_formatter("{x:.0%}")
+    axes.grid(axis="x", color=LINE)
+    axes.invert_yaxis()
+    return plot

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from vrt_lite.evaluation.cases import read_eval_about
 from vrt_lite.evaluation.evaluate import figures_of
 from vrt_lite.records.conditions import conditions_of
-from vrt_lite.show.evaluation_charts import list_charts
 from vrt_lite.show.evaluation_sections import (
     FigureSection,
     Table,
     describe_pairs,
+    list_charts,
     list_sections,
     name_main,
     name_set,
