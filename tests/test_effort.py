@@ -26,7 +26,7 @@ from vrt_lite.profile import PIXELS_PER_TOKEN, Profile, check, default_profile, 
 from vrt_lite.protocol.messages import Conversation, FrameRef, Reply
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import EFFORTS, EffortName, Settings
-from vrt_lite.show import verdict_lines
+from vrt_lite.show.pair_words import verdict_lines
 from vrt_lite.show.panel import draw_verdict
 from vrt_lite.video import open_clip
 from vrt_lite.viewer import write_report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -118,36 +118,25 @@ def show_figures(figures: Figures, *, stream: TextIO, judge: str = "", run: str 
 
 def list_sections(figures: Figures, *, most: int | None = None) -> list[FigureSection]:
     """List what the figures say; of groups and failures `most` are listed. What there is nothing of is left out."""
-    main, failures = name_main(figures), figures.failures
-    failed = [[f"{of.name} ({of.order})", of.kind, of.why] for of in failures.first[:most]]
-    sections = (
-        FigureSection("Beside people's labels", _list_accuracy(figures), (), [*_describe_gaps(figures), *_NOTES]),
-        FigureSection(
-            "Beside the published table",
-            [Table(("Published, overall", *_MEASURES), list(_list_published(figures)))],
-            list(_describe_published(figures)),
-        ),
-        FigureSection("By part", [Table((f"Subset{main}", *_PART), list(_list_parts(figures, most)))]),
-        FigureSection(
-            "What a judgement takes",
-            [Table(("A judgement takes", "mean", "median", "95th percentile"), list(_list_costs(figures)))],
-            list(_describe_costs(figures)),
-        ),
-        FigureSection(
-            "Who is shown first",
-            [Table((f"Order{main}", *_PART), list(_list_orders(figures.orders)))],
-            [*_describe_position(figures), *_describe_orders(figures.orders)],
-        ),
-        FigureSection(
-            "What could not be judged",
-            [Table(("Failed", "kind", "why"), failed, stacks=True)],
-            list(_describe_failures(figures, len(failed))),
-        ),
-    )
-    told = (
-        FigureSection(of.title, [table for table in of.tables if table.rows], of.lines, of.notes) for of in sections
-    )
-    return [of for of in told if of.tables or of.lines]
+    main, found = name_main(figures), list[FigureSection]()
+    failed = [[f"{of.name} ({of.order})", of.kind, of.why] for of in figures.failures.first[:most]]
+
+    def add(title: str, *tables: Table, lines: Iterable[str] = (), notes: Sequence[str] = ()) -> None:
+        section = FigureSection(title, [table for table in tables if table.rows], list(lines), notes)
+        if section.tables or section.lines:
+            found.append(section)
+
+    add("Beside people's labels", *_list_accuracy(figures), notes=[*_describe_gaps(figures), *_NOTES])
+    published = Table(("Published, overall", *_MEASURES), [*_list_published(figures)])
+    add("Beside the published table", published, lines=_describe_published(figures))
+    add("By part", Table((f"Subset{main}", *_PART), [*_list_parts(figures, most)]))
+    costs = Table(("A judgement takes", "mean", "median", "95th percentile"), [*_list_costs(figures)])
+    add("What a judgement takes", costs, lines=_describe_costs(figures))
+    orders = Table((f"Order{main}", *_PART), [*_list_orders(figures.orders)])
+    add("Who is shown first", orders, lines=_describe_orders(figures))
+    failures = Table(("Failed", "kind", "why"), failed, stacks=True)
+    add("What could not be judged", failures, lines=_describe_failures(figures, len(failed)))
+    return found
 
 
 def name_set(figures: Figures) -> str:
@@ -303,14 +292,11 @@ def _list_orders(orders: OrderFigures | None) -> Iterator[list[str]]:
                 yield _list_part(name, of)
 
 
-def _describe_position(figures: Figures) -> Iterator[str]:
-    position = figures.position
+def _describe_orders(figures: Figures) -> Iterator[str]:
+    position, orders = figures.position, figures.orders
     if position.verdicts.of:
         labels = f"; {_format_share(position.labels)} % by the labels" if position.labels.of else ""
         yield f"the video shown first wins {_format_share(position.verdicts)} % of the verdicts that are no tie{labels}"
-
-
-def _describe_orders(orders: OrderFigures | None) -> Iterator[str]:
     if orders is None:
         return
     if (effect := orders.effect) and effect.tau is not None:

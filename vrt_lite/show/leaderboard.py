@@ -58,8 +58,7 @@ def show_ladders(
             console = console_on(to)
             console.print(draw_board(ladder, console))
         else:
-            columns = list_columns(ladder)
-            write_columns(list(columns), list(zip(*columns.values(), strict=True)), to)
+            write_columns([[heading, *cells] for heading, cells in list_columns(ladder).items()], to)
         write_lines(list_notes(ladder, most=None if verbose else _MOST_NAMED), to)
         write_lines((f"warning: {line}" for line in list_warnings(ladder.conditions)), to)
     write_lines((f"{'left out' if out.broken else 'note'}: {str(out.path)!r} {out.reason}" for out in left_out), to)
@@ -122,7 +121,7 @@ def list_columns(ladder: Ladder, most: int | None = None, *, glyphs: Glyphs | No
         "RATING": sign(of.strength for of in overall),
         "LOW": sign(of.low for of in overall),
         "HIGH": sign(of.high for of in overall),
-        _SCALE: _draw_intervals(overall, glyphs) if glyphs else [],
+        _SCALE: _draw_intervals(overall, glyphs) if glyphs and overall else [],
         # Letters of two characters are told apart by commas.
         _GROUP: [("," if any(len(letter) > 1 for letter in of.letters) else "").join(of.letters) for of in standings],
         **{key: sign(of.ratings[key].strength for of in standings) for key in ladder.judged},
@@ -164,15 +163,13 @@ def draw_board(ladder: Ladder, console: Console, most: int | None = None) -> Ren
 
 def _draw_intervals(overall: Sequence[Rated], glyphs: Glyphs) -> list[str]:
     """Draw each interval as a line, the rating as a block in it, all on one scale."""
-    lowest = min((rated.span[0] for rated in overall), default=0.0)
-    highest = max((rated.span[1] for rated in overall), default=0.0)
-    scale = (_CELLS - 1) / ((highest - lowest) or 1.0)
+    ends = [end for rated in overall for end in rated.span]
+    scale = (_CELLS - 1) / ((max(ends) - min(ends)) or 1.0)
     drawn: list[str] = []
     for rated in overall:
-        low, at, high = (round((value - lowest) * scale) for value in (rated.span[0], rated.strength, rated.span[1]))
-        line = [" "] * low + [glyphs.rule] * (high + 1 - low)
-        line[at] = glyphs.block
-        drawn.append("".join(line))
+        values = (rated.span[0], rated.strength, rated.span[1])
+        low, at, high = (round((value - min(ends)) * scale) for value in values)
+        drawn.append(" " * low + glyphs.rule * (at - low) + glyphs.block + glyphs.rule * (high - at))
     return drawn
 
 

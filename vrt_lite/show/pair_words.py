@@ -11,7 +11,7 @@ from vrt_lite.profile import preset
 from vrt_lite.protocol.messages import DIMENSIONS, KEYS, OVERALL
 from vrt_lite.protocol.report import MEASURED_KEYS
 from vrt_lite.protocol.verdict import VIDEOS, Choice, Preference, Verdict, describe, headline, prefer
-from vrt_lite.show.words import DIMENSION_NAMES, count_of
+from vrt_lite.show.words import DIMENSION_NAMES, count_of, safe
 
 if TYPE_CHECKING:
     from vrt_lite.protocol.messages import Odds
@@ -176,3 +176,31 @@ def count_frames(judgement: Judgement) -> int:
 def list_alike(rows: list[MeasureRow]) -> str:
     """List the measures by which both clips are alike."""
     return ", ".join(row.name for row in rows if row.better == 0)
+
+
+def list_verdict(judgement: Judgement) -> list[str]:
+    """Return the verdict in plain lines for a client's user: the headline, then what `verdict_lines` tells."""
+    return [f"{write_headline(judgement.verdict)}.", *verdict_lines(judgement)[1:]]
+
+
+def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]:
+    """Return the verdict in plain lines, each "key: value"; the first is the overall one."""
+    overall, *rest = list_preferences(judgement)
+    measures, verdict = list_measures(judgement), judgement.verdict
+    winner = f"({name_clips(judgement)[judgement.winner - 1]})" if judgement.winner else ""
+    parts = ("overall:", overall.words, winner, overall.share, f"[{verdict.source}]")
+    lines = [
+        " ".join(filter(None, parts)),
+        *(f"{of.key}: {of.words} {of.share}".rstrip() for of in rest),
+        *([f"orders disagree: {', '.join(judgement.disagreements)}"] if judgement.disagreements else []),
+        *describe_measured(judgement),
+        *(f"measured {of.name}: {' and '.join(of.values)} {of.unit}, {of.words}" for of in measures if of.better != 0),
+        *([f"measured alike: {alike}"] if (alike := list_alike(measures)) else []),
+        f"rounds: {' + '.join(str(len(order.rounds)) for order in judgement.orders) or 0}",
+        f"frames: {count_frames(judgement)}",
+        f"seconds: {judgement.timings.total:.2f}",
+        *([f"judge: {judgement.model.name}, {judgement.scope}"] if judgement.scope else []),
+        *(line for line in list_limits(judgement) if line != judgement.scope),
+        *(f"warning: {text}" for text in (describe_recommendation(verdict), *judgement.warnings) if text),
+    ]
+    return [safe(line, encoding=encoding) for line in lines]

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _LONG_SECONDS: Final = 60.0
 """What takes as long is said on a terminal too before it begins."""
 _RATED_EVERY_SECONDS: Final = 0.4
-_LINE_EVERY_SHARE: Final = 0.05
 
 
 class _RunView(View):
@@ -80,6 +79,8 @@ class RankingView(_RunView):
         """Show the result of a pair."""
         self.done, self._total = progress.done, progress.most
         self._plan(progress.seconds_left)
+        if self.done >= self._total:  # a watched folder's leaderboard may stay so for long
+            self._due = 0.0
         last = describe_judgement(self._groups, label, result)
         if self._screen.console:
             self._screen.step(last)
@@ -124,24 +125,13 @@ class FolderView(RankingView):
         self._show()
         self._rate(group)
 
-    def judged(self, label: Label, result: Result, progress: Progress) -> None:
-        """Show the result of a pair; after the last one the leaderboard stays as it is for long."""
-        if progress.done >= progress.most:
-            self._due = 0.0
-        super().judged(label, result, progress)
-
 
 class EvaluationView(_RunView):
     """Shows an evaluation at work: counts, the accuracy so far, and the time left."""
 
     def __init__(self, screen: Screen, *, total: int) -> None:
         super().__init__(screen, total=total)
-        self._failed = self._right = self._labelled = self._printed = 0
-
-    def __exit__(self, *exc: object) -> None:
-        if self.done != self._printed:
-            self._show(now=True)
-        super().__exit__(*exc)
+        self._failed = self._right = self._labelled = 0
 
     def begins(self, judgements: int, predicted: TimeRange | None) -> None:
         """Say how long so many judgements will take, if that is known."""
@@ -154,12 +144,10 @@ class EvaluationView(_RunView):
         self._failed += verdict is None
         if label is not None and verdict is not None:
             self._right, self._labelled = self._right + (label == verdict), self._labelled + 1
-        self._plan(None if self.done == self._total else seconds_left)
+        self._plan(seconds_left)
         tau = f"tau {100 * self._right / self._labelled:.1f}" if self._labelled else ""
         self._figures = ", ".join(filter(None, (tau, f"{self._failed} failed" if self._failed else "")))
-        now = self.done - self._printed >= _LINE_EVERY_SHARE * self._total or self.done == self._total
-        self._printed = self.done if now else self._printed
-        self._show(now=now)
+        self._show(now=self.done == self._total)
 
 
 def describe_judgement(groups: Sequence[ClipGroup], label: Label, result: Result) -> str:

@@ -16,7 +16,6 @@ from vrt_lite.show.wrapping import wrap_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.text import Text
 
 LINE_EVERY_SECONDS: Final = 30.0
 """How often a pipe gets a line about what takes long."""
@@ -89,7 +88,8 @@ class Screen:
     def say(self, line: str, style: str = "") -> None:
         """Print a line that stays. If nobody reads it, it is dropped: the verdict must not be lost."""
         if self.console:
-            self.console.print(self._fold(self.console, line, style))
+            lines = wrap_line(safe(line, encoding=self.console.encoding), self.console.width)
+            self.console.print(Text("\n".join(lines), style))
         elif self._stream:
             self._due = time.monotonic() + LINE_EVERY_SECONDS
             with contextlib.suppress(OSError, ValueError):
@@ -126,14 +126,13 @@ class Screen:
         from rich.progress_bar import ProgressBar
         from rich.spinner import Spinner
         from rich.table import Table
-        from rich.text import Text
 
         assert self.console
         with self._lock:
             rows, status, board = [*self._rows, (self._draft, "dim")], self._status, self._board
         width, height = self.console.size
-        texts = [self._fold(self.console, line, style) for line, style in rows if line.strip()]
-        lines = [line for text in texts for line in text.wrap(self.console, width)]
+        texts = [Text(safe(line, encoding=self.console.encoding), style) for line, style in rows if line.strip()]
+        lines = [line for text in texts for line in text.wrap(self.console, min(width, _WIDEST))]
         above = [board(self.console, max(height - 6, 1))] if board else []
         most = min(self._rows.maxlen or height, max(height - 1 - _LINES_OF_STATUS, 1))
         words = f"{safe(status.words, encoding=self.console.encoding)}  "
@@ -144,12 +143,6 @@ class Screen:
         row.add_row(spinner, told)
         bar = ProgressBar(status.total, status.done, width=min(width, _WIDEST_BAR), complete_style="cyan")
         return Group(*above, *lines[-most:], row, *([bar] if status.total else []))
-
-    def _fold(self, console: Console, line: str, style: str) -> Text:
-        from rich.text import Text
-
-        width = min(console.width, _WIDEST)
-        return Text("\n".join(wrap_line(safe(line, encoding=console.encoding), width, indent=0)), style)
 
 
 class View:

@@ -108,8 +108,7 @@ def _draw_head(judgement: Judgement, width: int) -> list[Image.Image]:
 
 def _list_sections(judgement: Judgement) -> dict[str, Mapping[FrameRef, str]]:
     """List each set of frames that was shown, with their captions, under the rounds that showed it."""
-    titles: dict[frozenset[FrameRef], list[str]] = {}
-    shown: dict[frozenset[FrameRef], Mapping[FrameRef, str]] = {}
+    sections: dict[frozenset[FrameRef], tuple[list[str], dict[FrameRef, str]]] = {}
     for order in judgement.orders:
         for r in order.rounds:
             captions: dict[FrameRef, str] = {}
@@ -118,9 +117,9 @@ def _list_sections(judgement: Judgement) -> dict[str, Mapping[FrameRef, str]]:
                 caption = f"Video {f.video}, frame {f.index + 1}{own}   {format_moment(f.seconds)}"
                 captions[FrameRef(f.video - 1, f.index)] = caption
             if captions:
-                titles.setdefault(frozenset(captions), []).append(name_round(order.first - 1, r.number))
-                shown.setdefault(frozenset(captions), captions)
-    return {capitalize_first("; ".join(titles[refs])): captions for refs, captions in shown.items()}
+                titles, _ = sections.setdefault(frozenset(captions), ([], captions))
+                titles.append(name_round(order.first - 1, r.number))
+    return {capitalize_first("; ".join(titles)): captions for titles, captions in sections.values()}
 
 
 def _choose_size(width: int, height: int) -> tuple[int, int]:

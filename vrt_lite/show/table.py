@@ -25,23 +25,22 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, stream
     line of its own below the first one of its row.
     """
     to = stream or sys.stdout
-    kept = [at for at in range(len(headings)) if not rows or any(row[at] for row in rows)]
-    headings, rows = [headings[at] for at in kept], [[row[at] for at in kept] for row in rows]
+    columns = [column for column in zip(headings, *rows, strict=True) if any(column[1:]) or not rows]
     if not to.isatty():
-        write_columns(headings, rows, to)
+        write_columns(columns, to)
         return
     console = console_on(to)
-    columns = [[safe(cell, encoding=console.encoding) for cell in of] for of in zip(headings, *rows, strict=True)]
+    shown = [[safe(cell, encoding=console.encoding) for cell in column] for column in columns]
     for gap in (GAP, 1):
-        if widths := _fit_widths(columns, console.width - gap * (len(columns) - 1)):
+        if widths := _fit_widths(shown, console.width - gap * (len(shown) - 1)):
             table = begin_table(gap)
-            for (heading, *_), width in zip(columns, widths, strict=True):
+            for (heading, *_), width in zip(shown, widths, strict=True):
                 table.add_column(heading, width=width)
-            for row in zip(*(cells for _, *cells in columns), strict=True):
+            for row in zip(*(cells for _, *cells in shown), strict=True):
                 table.add_row(*row)
             console.print(table)
             return
-    _write_records(headings, rows, to)
+    _write_records(columns, to)
 
 
 def begin_table(gap: int = GAP) -> Table:
@@ -72,17 +71,16 @@ def _fit_widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None
     return widths
 
 
-def _write_records(headings: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
+def _write_records(columns: Sequence[Sequence[str]], stream: TextIO) -> None:
     """Write each row as lines: its first value, and below it every other one after its heading."""
-    for row in rows:
-        named = zip(headings[1:], row[1:], strict=True)
-        lines = (f"  {f'{heading.lower()} ' if heading else ''}{cell}" for heading, cell in named if cell)
-        write_lines([row[0], *lines], stream)
+    (_, *names), *others = columns
+    for at, name in enumerate(names, start=1):
+        named = ((column[0].lower(), column[at]) for column in others if column[at])
+        write_lines([name, *(f"  {f'{heading} {cell}'.strip()}" for heading, cell in named)], stream)
 
 
-def write_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
-    """Write rows under their headings as plain lines in aligned columns."""
-    shown = [[safe(cell, encoding=stream.encoding or "utf-8") for cell in row] for row in (headings, *rows)]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    for row in shown:
-        stream.write("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
+def write_columns(columns: Sequence[Sequence[str]], stream: TextIO) -> None:
+    """Write columns, each of which begins with its heading, as plain lines."""
+    shown = [[safe(cell, encoding=stream.encoding or "utf-8") for cell in column] for column in columns]
+    for row in zip(*([cell.ljust(max(map(len, column))) for cell in column] for column in shown), strict=True):
+        stream.write("  ".join(row).rstrip() + "\n")
