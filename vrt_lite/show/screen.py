@@ -89,7 +89,7 @@ class Screen:
         """Print a line that stays. If nobody reads it, it is dropped: the verdict must not be lost."""
         if self.console:
             lines = wrap_line(safe(line, encoding=self.console.encoding), self.console.width)
-            self.console.print(Text("\n".join(lines), style))
+            self.console.print("\n".join(lines), style=style)
         elif self._stream:
             self._due = time.monotonic() + LINE_EVERY_SECONDS
             with contextlib.suppress(OSError, ValueError):
@@ -126,6 +126,7 @@ class Screen:
         from rich.progress_bar import ProgressBar
         from rich.spinner import Spinner
         from rich.table import Table
+        from rich.text import Text
 
         assert self.console
         with self._lock:
