@@ -22,6 +22,7 @@ from pull_commands import isolate_client
 from terminals import Terminal
 
 from vrt_lite import models
+from vrt_lite.advice import install_engine
 from vrt_lite.backends import describe_machine
 from vrt_lite.cli import run
 from vrt_lite.diagnosis import all_checks, diagnose
@@ -163,7 +164,7 @@ def test_gpus_that_are_used_and_not_used(tmp_path: Path, monkeypatch: pytest.Mon
     for maker, option in (("NVIDIA", "CUDA"), ("Apple", "METAL"), ("AMD or Intel", "VULKAN")):
         note = one(all_checks.check_devices(plain, [maker]), "gpu_unused")
         assert (note.level, f"-DGGML_{option}=on" in note.next_step) == ("note", True)
-        assert f"| `{all_checks.install_for_gpu([maker]).partition(' -m ')[2]}` |" in table
+        assert f"| `{install_engine(all_checks.BY_MAKER[maker]).partition(' -m ')[2]}` |" in table
     for_gpu = replace(plain, back_ends=("cpu", "cuda"))
     assert one(all_checks.check_devices(for_gpu, ["NVIDIA"]), "gpu_not_found").next_step == "nvidia-smi"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -99,7 +99,7 @@ def _show_ranking(run: Run, *, as_json: bool, verbose: bool) -> dict[str, Any]:
 
 
 def _show_comparisons(run: Run, *, as_json: bool, verbose: bool) -> dict[str, Any]:
-    from vrt_lite.show.comparisons import list_comparisons, show_comparisons  # noqa: PLC0415
+    from vrt_lite.show.pair_words import list_comparisons, show_comparisons  # noqa: PLC0415
 
     if as_json:
         return {"comparisons": list(list_comparisons(run))}

@@ -34,7 +34,7 @@ _LOAD_SECONDS, _RUN_SECONDS = 60.0, 300.0
 """How long the engine may take to load, and to run a small model; for a GPU, programs may be compiled first."""
 _LEAST_FREE_BYTES: Final = 2 * 10**9
 _BACK_END: Final = re.compile(r"(?:lib)?ggml-([a-z]+)\.(?:so|dylib|dll)")
-_BY_MAKER: Final = {"NVIDIA": "cuda", "Apple": "metal", "AMD or Intel": "vulkan"}
+BY_MAKER: Final = {"NVIDIA": "cuda", "Apple": "metal", "AMD or Intel": "vulkan"}
 """By maker of the GPU: the back end that uses it."""
 _MAKERS: Final = {"0x10de": "NVIDIA", "0x1002": "AMD or Intel", "0x8086": "AMD or Intel"}
 """By the number of a PCI device's vendor."""
@@ -122,10 +122,9 @@ def check_engine() -> tuple[EngineReport | None, list[Finding]]:
             text = str(error).removesuffix(ASK_DOCTOR)
             text = text if isinstance(error, VrtError) else f"{type(error).__name__}: {text}"
             if report:
-                repair, text = install_engine(report.gpu_back_end), f"the engine cannot run the bundled judge: {text}"
-                found.append(Finding("engine_fails", "problem", text, repair))
-            else:
-                found.append(Finding("engine_unusable", "problem", text, install_engine()))
+                text = f"the engine cannot run the bundled judge: {text}"
+            kind = "engine_fails" if report else "engine_unusable"
+            found.append(Finding(kind, "problem", text, install_engine(report.gpu_back_end if report else "")))
     return report, found
 
 
@@ -153,18 +152,13 @@ def check_devices(report: EngineReport, makers: list[str]) -> Iterator[Finding]:
         yield Finding("gpu", "ok", "GPU: none")
     elif not report.gpu_back_end:
         text = f"GPU: one by {makers[0]}, which this engine cannot use; with it, judging is much faster"
-        yield Finding("gpu_unused", "note", text, install_for_gpu(makers))
+        yield Finding("gpu_unused", "note", text, install_engine(BY_MAKER[makers[0]]))
     else:
         hiding = next((name for name in _HIDING if name in os.environ), "")
         why = f"{hiding} may hide it" if hiding else "see whether its driver works"
         driver = "nvidia-smi" if makers[0] == "NVIDIA" else "vulkaninfo --summary"
         step = unset_variable(hiding) if hiding else driver
         yield Finding("gpu_not_found", "note", f"GPU: one by {makers[0]}, which the engine does not find: {why}", step)
-
-
-def install_for_gpu(makers: list[str]) -> str:
-    """The command that installs an engine that can use the first of these GPUs."""
-    return install_engine(_BY_MAKER[makers[0]])
 
 
 def find_gpu_makers() -> list[str]:
@@ -174,7 +168,7 @@ def find_gpu_makers() -> list[str]:
         makers.add(_MAKERS.get(path.read_text(encoding="ascii", errors="replace").strip(), ""))
     if sys.platform == "darwin":
         makers.add("Apple")
-    return [maker for maker in _BY_MAKER if maker in makers]
+    return [maker for maker in BY_MAKER if maker in makers]
 
 
 # Files and models
@@ -208,8 +202,7 @@ def give_access(path: Path, error: OSError) -> str:
         return command("chmod", "-R", "u+rwX", path)
     if error.errno in (errno.ENOTDIR, errno.EISDIR):
         return move_aside(path)
-    own = Path.home() if os.access(Path.home(), os.W_OK) else Path(tempfile.gettempdir())
-    return set_variable(HOME_VARIABLE, own / "vrt-lite-home")
+    return set_variable(HOME_VARIABLE, Path.home() / "vrt-lite-home")
 
 
 def check_store() -> Iterator[Finding]:

@@ -33,7 +33,7 @@ from vrt_lite.ranking.winners import copy_winners
 from vrt_lite.records.judgement import JudgedClip, Judgement
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import RunInfo, Store
-from vrt_lite.show.comparisons import list_comparisons
+from vrt_lite.show.pair_words import list_comparisons
 from vrt_lite.viewer.clip_media import find_places, place_served
 from vrt_lite.viewer.page_file import make_served_page
 from vrt_lite.viewer.pair_view import prepare_pair
