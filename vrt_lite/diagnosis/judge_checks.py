@@ -44,7 +44,7 @@ class CaptionedClip:
 
 def check_judge(judge: Judge, one: CaptionedClip, other: CaptionedClip, folder: Path) -> list[Finding]:
     """Check a judge with two clips of different captions, and with copies of the first, written into the folder."""
-    blurred = _copy(one.clip, folder / "blurred.mp4", lambda frames: [_blur(pixels, _BLUR) for pixels in frames])
+    blurred = _copy(one.clip, folder / "blurred.mp4", lambda frames: [_blur(pixels) for pixels in frames])
     stuttering = _copy(
         one.clip, folder / "stuttering.mp4", lambda frames: [frames[n - n % _STUTTER] for n in range(len(frames))]
     )
@@ -73,8 +73,10 @@ def draw_clips(folder: Path) -> tuple[CaptionedClip, CaptionedClip]:
     import numpy as np
     from PIL import Image, ImageDraw
 
-    noise = np.random.default_rng(0).normal(128, 80, (_SIDE, _SIDE, 3)).clip(0, 255)
-    ground = Image.fromarray(_blur(noise.astype(np.uint8), 1))
+    draws, ground = np.random.default_rng(0), Image.new("RGB", (_SIDE, _SIDE), "grey")
+    for cells in (112, 56, 28, 14, 7):  # as in footage, the coarser the stronger
+        layer = Image.fromarray(draws.integers(256, size=(cells, cells, 3), dtype=np.uint8))
+        ground = Image.blend(ground, layer.resize(ground.size), 1 / 2)
     right: list[NDArray[np.uint8]] = []
     up: list[NDArray[np.uint8]] = []
     low, high = _SIDE // 2 - 30, _SIDE // 2 + 30
@@ -125,8 +127,8 @@ def _write(path: Path, frames: Frames, seconds: Fraction = Fraction(1, 12)) -> P
     return path
 
 
-def _blur(pixels: NDArray[np.uint8], radius: int) -> NDArray[np.uint8]:
+def _blur(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     import numpy as np
     from PIL import Image, ImageFilter
 
-    return np.asarray(Image.fromarray(pixels).filter(ImageFilter.BoxBlur(radius)))
+    return np.asarray(Image.fromarray(pixels).filter(ImageFilter.BoxBlur(_BLUR)))

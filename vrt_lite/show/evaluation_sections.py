@@ -16,8 +16,6 @@ from vrt_lite.records.figures import Measure, Part
 from vrt_lite.show.table import show_table
 from vrt_lite.show.words import (
     DIMENSION_NAMES,
-    FAINT,
-    INK,
     LINE,
     PAPER,
     SIDE_COLOURS,
@@ -391,15 +389,14 @@ def _draw_chart(title: str, chart: Chart) -> Any:
 
     height = 1.2 + 0.26 * len(chart.rows)
     plot: Any = Figure(figsize=(_WIDTH, height), dpi=_DPI, layout="constrained", facecolor=PAPER)
-    plot.suptitle(title, size=12, weight="bold", color=INK)
-    plot.supxlabel(chart.subtitle, size=9, color=FAINT)
+    plot.suptitle(title, size=12, weight="bold")
+    plot.supxlabel(chart.subtitle, size=9)
     axes = plot.add_subplot(facecolor=PAPER)
-    axes.spines[["top", "right"]].set_visible(False)
     for i, row in enumerate(chart.rows):
         axes.plot(row.value, i, "o", color=_COLOURS[row.mark])
         if row.low is not None:
             axes.plot([row.low, row.high], [i, i], "|-", color=_COLOURS[row.mark])
-    axes.set_yticks(range(len(chart.rows)), [f"{row.label}: {row.words}" for row in chart.rows], color=INK)
+    axes.set_yticks(range(len(chart.rows)), [f"{row.label}: {row.words}" for row in chart.rows])
     axes.set_xlim(-0.02, 1.02)
     axes.xaxis.set_major_formatter("{x:.0%}")
     axes.grid(axis="x", color=LINE)

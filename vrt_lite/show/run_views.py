@@ -1,4 +1,4 @@
-"""A run at work: its leaderboard or its accuracy so far on a terminal, a line now and then elsewhere."""
+"""A run at work: its leaderboard on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -108,18 +108,17 @@ class FolderView(RankingView):
     """Shows what is judged in watched folders, which clips came and went, and which are waited for."""
 
     _names: frozenset[str] = frozenset()
-    _waiting: Mapping[Path, str] = {}
+    _waiting: frozenset[str] = frozenset()
 
     def changed(self, group: ClipGroup, progress: Progress, waiting: Mapping[Path, str]) -> None:
         """Show what changed in the folders."""
-        names = frozenset(clip.name for clip in group.clips)
+        names, late = frozenset(clip.name for clip in group.clips), frozenset(path.name for path in waiting)
         # Why it is waited for changes with each piece that is written; the end of the run says it.
-        later = sorted(path.name for path in waiting.keys() - self._waiting)
-        parts = {"new": sorted(names - self._names), "gone": sorted(self._names - names), "waiting for": later}
-        self._names, self._waiting, self._groups = names, dict(waiting), (group,)
+        parts = {"new": names - self._names, "gone": self._names - names, "waiting for": late - self._waiting}
+        self._names, self._waiting, self._groups = names, late, (group,)
         self.done, self._total, self._due = progress.done, progress.most, 0.0
-        self._figures = f"waiting for {name_first([path.name for path in waiting]) or 'new clips'}"
-        if news := [f"{what}: {name_first(which)}" for what, which in parts.items() if which]:
+        self._figures = f"waiting for {name_first(sorted(late)) or 'new clips'}"
+        if news := [f"{what}: {name_first(sorted(which))}" for what, which in parts.items() if which]:
             self._screen.step("; ".join([count_of(len(names), "clip"), *news]))
         self._plan(None)
         self._show()
@@ -127,11 +126,11 @@ class FolderView(RankingView):
 
 
 class EvaluationView(_RunView):
-    """Shows an evaluation at work: counts, the accuracy so far, and the time left."""
+    """Shows an evaluation at work: counts, failures, and the time left."""
 
     def __init__(self, screen: Screen, *, total: int) -> None:
         super().__init__(screen, total=total)
-        self._failed = self._right = self._labelled = 0
+        self._failed = 0
 
     def begins(self, judgements: int, predicted: TimeRange | None) -> None:
         """Say how long so many judgements will take, if that is known."""
@@ -139,14 +138,11 @@ class EvaluationView(_RunView):
             self._begin(count_of(judgements, "judgement"), judgements, predicted)
 
     def count(self, label: int | None, verdict: int | None, *, seconds_left: float | None) -> None:
-        """Count a pair. `label` and `verdict` are the overall ones, None where there is none."""
+        """Count a pair; `verdict` is None if it failed."""
         self.done += 1
         self._failed += verdict is None
-        if label is not None and verdict is not None:
-            self._right, self._labelled = self._right + (label == verdict), self._labelled + 1
         self._plan(seconds_left)
-        tau = f"tau {100 * self._right / self._labelled:.1f}" if self._labelled else ""
-        self._figures = ", ".join(filter(None, (tau, f"{self._failed} failed" if self._failed else "")))
+        self._figures = f"{self._failed} failed" if self._failed else ""
         self._show(now=self.done == self._total)
 
 

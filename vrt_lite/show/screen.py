@@ -165,10 +165,8 @@ class CountedWork:
 
     def __init__(self, screen: Screen, words: str = "asking the hub") -> None:
         self.say = screen.say
-        self._screen, self._words = screen, words
-        self._lock = threading.Lock()
-        self._total = self._done = self._before = 0
-        self._start = 0.0
+        self._screen, self._lock = screen, threading.Lock()
+        self.begin(words, 0)
         screen.show(Status(words))
 
     def begin(self, words: str, total: int, *, before: int = 0) -> None:

@@ -45,7 +45,6 @@ def check_place(path: Path) -> None:
     faults = {
         "a sheet is a PNG. Give a name that ends in .png": path.suffix.lower() != ".png",
         f"there is no folder {path.parent}": not path.parent.is_dir(),
-        "it is a folder": path.is_dir(),
         "it is no regular file": path.exists() and not path.is_file(),
     }
     for fault, is_so in faults.items():
