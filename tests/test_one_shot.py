@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,8 @@ def score(alignment: float, coherence: float, style: float) -> str:
 def tell(judgement: Judgement, folder: Path) -> tuple[list[str], Report]:
     """What is told of a judgement in lines and in the report."""
     lines = io.StringIO()
-    show_verdict(judgement, stream=lines)
+    with redirect_stdout(lines):
+        show_verdict(judgement)
     write_report(judgement, folder / "pair.html")
     return lines.getvalue().splitlines(), Report(folder / "pair.html")
 

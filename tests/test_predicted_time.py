@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -196,7 +197,8 @@ def test_a_judge_that_is_here_is_named_as_such(monkeypatch: pytest.MonkeyPatch) 
 def test_it_stands_once_under_a_verdict_on_a_terminal(judged: Judgement, monkeypatch: pytest.MonkeyPatch) -> None:
     def lines(*, model: str = TINY.name, advise: bool = True, stream: io.StringIO | None = None) -> list[str]:
         to = stream or Terminal()
-        show_verdict(replace(judged, model=replace(judged.model, name=model)), advise=advise, stream=to)
+        with redirect_stdout(to):
+            show_verdict(replace(judged, model=replace(judged.model, name=model)), advise=advise)
         plain = re.sub(r"\x1b\[[0-9;]*m", "", to.getvalue())
         return [line for line in plain.splitlines() if "arger judge" in line]
 

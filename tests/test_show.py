@@ -6,6 +6,7 @@ import io
 import re
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -154,7 +155,8 @@ def test_a_pipe_gets_lines_in_its_encoding_and_a_terminal_the_panel() -> None:
     pipe = io.TextIOWrapper(raw, encoding="cp1252")
     shown = judgement([sure()], names=("a.mp4", "狐.mp4"))
     for stream in (pipe, terminal):
-        show_verdict(shown, stream=stream)
+        with redirect_stdout(stream):
+            show_verdict(shown)
     pipe.flush()
     assert raw.getvalue().decode("cp1252").splitlines() == verdict_lines(shown, encoding="cp1252")
     assert "Verdict" in terminal.getvalue()

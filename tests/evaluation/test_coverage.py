@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ class Made:
 
 def shown(figures: Figures) -> str:
     out = io.StringIO()
-    show_figures(figures, stream=out, judge="a judge", run="a run")
+    with redirect_stdout(out):
+        show_figures(figures, judge="a judge", run="a run")
     return out.getvalue()
 
 

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,8 @@ def test_hostile_names_stay_text_at_any_width(tmp_path: Path, monkeypatch: pytes
     for width in (20, 40, 60, 80, 120):
         monkeypatch.setenv("COLUMNS", str(width))
         for stream in (Terminal(), io.StringIO()):
-            show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, stream=stream)
+            with redirect_stdout(stream):
+                show_ladders(ranking.ladders, ranking.left_out, run=ranking.run)
             shown = stream.getvalue()
             assert "orders disagree" in shown
             assert "not ranked" in shown
@@ -221,7 +223,8 @@ def test_a_strong_preference_for_the_first_leaves_the_order_right(tmp_path: Path
         gap, own = abs(greys[i] - greys[j]) / GREY, pair.preferences["OA"]
         assert (own.winner, own.leans) == ((0, better) if gap < strong else (better, None))
     shown, count = io.StringIO(), len(undecided)
-    show_ladders(ranking.ladders, (), run=ranking.run, stream=shown)
+    with redirect_stdout(shown):
+        show_ladders(ranking.ladders, (), run=ranking.run)
     counts = f"VQ in {count} of 15, MQ in 0 of 15, OA in {count} of 15; {count} undecided overall"
     assert f"orders disagree, of the pairs judged in both: {counts}" in shown.getvalue().splitlines()
     assert "take 1.mp4 and take 2.mp4 on VQ, OA; overall undecided, leans to take 2.mp4 (0.5" in shown.getvalue()

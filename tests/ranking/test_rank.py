@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,8 @@ def test_judgements_made_with_different_pixels_are_said_to_differ(
     assert (told["comparable"], told["made_with"][1]["max_pixels"]) == (False, own)
     assert [rate_group(stored) for stored in read_groups(store.run("mixed"))] == [ladder]
     shown = io.StringIO()
-    show_ladders(ranking.ladders, (), run="mixed", stream=shown)
+    with redirect_stdout(shown):
+        show_ladders(ranking.ladders, (), run="mixed")
     sizes = f"10 at {784 * 16} ({784 * 16} a requested frame), 2 at {own} ({tool} a requested frame)"
     said = f"judgements by pixels a frame: {sizes}: not comparable"
     assert f"warning: {said}" in shown.getvalue().splitlines()

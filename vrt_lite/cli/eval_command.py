@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import tempfile
 from dataclasses import replace
 from itertools import islice
@@ -157,7 +156,7 @@ def _print_figures(made: Evaluation, run: ChosenRun, *, plots: Path | None) -> N
     else:
         from vrt_lite.show.evaluation_sections import show_figures  # noqa: PLC0415
 
-        show_figures(made.figures, stream=sys.stdout, judge=made.judge, run=made.run)
+        show_figures(made.figures, judge=made.judge, run=made.run)
         print_effort(effort)
     if plots:
         from vrt_lite.show.evaluation_sections import draw_plots  # noqa: PLC0415

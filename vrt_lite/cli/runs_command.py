@@ -115,7 +115,7 @@ def _show_evaluation(run: Run, *, as_json: bool, verbose: bool) -> dict[str, Any
     figures = read_figures(run)
     if as_json:
         return {"figures": figures.to_json()}
-    show_figures(figures, stream=sys.stdout, judge=read_eval_about(run).model, run=run.name)
+    show_figures(figures, judge=read_eval_about(run).model, run=run.name)
     return {}
 
 

@@ -9,9 +9,8 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +24,6 @@ from vrt_lite.machine import EngineSettings, Machine, MachineMemory, format_byte
 from vrt_lite.models import bundled_names, find
 from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.models.library import partial_bytes, partial_names, recipes, stored_models
-from vrt_lite.models.quants import total_memory
 from vrt_lite.runs.store import Store, users_store
 from vrt_lite.stored_settings import KEYS, LOCAL, read_stored
 from vrt_lite.worker import Worker
@@ -44,7 +42,6 @@ _KNOWN: Final = (HOME_VARIABLE, "VRT_LITE_API_KEY", "VRT_LITE_TOKEN", *(key.vari
 _CODECS: Final = ("h264", "hevc", "vp9", "av1")
 _EXTRAS: Final = {"web": "vrt-lite serve", "eval": "eval --plots and sets in parquet"}
 """By extra: what needs it."""
-Check = Callable[[], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +61,21 @@ class EngineReport:
 def run_all_checks() -> dict[str, list[Finding]]:
     """All findings, by group."""
     report, engine = check_engine()
-    checks: dict[str, list[Check]] = {
-        "machine": [check_memory],
-        "files": [check_folders, check_store],
-        "models": [check_models, check_configured_model],
-        "settings": [check_settings, check_variables],
-        "packages": [check_codecs, check_extras],
+    checks = {
+        "engine": [engine],
+        "machine": [check_devices(report, find_gpu_makers())] if report else [],
+        "files": [check_folders(), check_store()],
+        "models": [check_models(), check_configured_model()],
+        "settings": [check_settings(), check_variables()],
+        "packages": [check_codecs(), check_extras()],
     }
-    if report:
-        checks["machine"] = [partial(check_devices, report, find_gpu_makers())]
-    found = {group: [finding for check in of for finding in run_check(check)] for group, of in checks.items()}
-    return {"engine": engine, **found}
+    return {group: [finding for check in of for finding in run_check(check)] for group, of in checks.items()}
 
 
-def run_check(check: Check) -> list[Finding]:
+def run_check(check: Iterable[Finding]) -> list[Finding]:
     """The findings of a check of files; one that tells which file cannot be read, if there is such a file."""
     try:
-        return [*check()]
+        return [*check]
     except OSError as error:
         path = Path(str(error.filename))
         text = f"{path} cannot be read: {error.strerror}"
@@ -132,11 +127,6 @@ def list_back_ends(folder: Path) -> tuple[str, ...]:
     """The back ends of the engine in a folder of libraries. Loads none of them."""
     names = [path.name for path in folder.glob("*")]
     return tuple(sorted({found[1] for name in names if (found := _BACK_END.fullmatch(name))} - {"base"}))
-
-
-def check_memory() -> Iterator[Finding]:
-    """The memory, as far as it is known without an engine."""
-    yield Finding("memory", "ok", f"memory: {format_bytes(total_memory())} in all")
 
 
 def check_devices(report: EngineReport, makers: list[str]) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ Progress goes to stderr and the verdict to stdout, so that a pipe gets the verdi
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from vrt_lite.show.words import console_on, safe
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 __all__ = ["safe", "show_verdict"]
 
 
-def show_verdict(judgement: Judgement, *, advise: bool = False, stream: TextIO | None = None) -> None:
+def show_verdict(judgement: Judgement, *, advise: bool = False) -> None:
     """Print the verdict on stdout: a panel on a terminal, plain lines elsewhere.
 
     With `advise` a panel of a bundled judge is followed by the judge to take in its place.
     """
-    to = stream or sys.stdout
-    if to.isatty():
+    if sys.stdout.isatty():
         from vrt_lite.show.panel import draw_verdict  # noqa: PLC0415 - rich only for a terminal
 
-        console = console_on(to)
+        console = console_on(sys.stdout)
         console.print(draw_verdict(judgement, console))
         if advise:
             from vrt_lite.show.better_judge import show_better_judge  # noqa: PLC0415
 
-            show_better_judge(judgement, to)
+            show_better_judge(judgement)
     else:
         from vrt_lite.show.pair_words import verdict_lines  # noqa: PLC0415
 
-        to.writelines(f"{line}\n" for line in verdict_lines(judgement, encoding=to.encoding or "utf-8"))
+        for line in verdict_lines(judgement, encoding=sys.stdout.encoding or "utf-8"):
+            print(line)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final
 
 from vrt_lite import __version__
 from vrt_lite.backends import describe_machine, read_memory
@@ -75,13 +76,13 @@ def keep_candidates(models: Iterable[ListedModel]) -> list[Candidate]:
     return found
 
 
-def show_better_judge(judgement: Judgement, stream: TextIO) -> None:
+def show_better_judge(judgement: Judgement) -> None:
     """Print the line on a terminal, if the judge was a bundled one. It is of what is known already: nothing waits."""
     if judgement.backend or judgement.model.name not in bundled_names():
         return
     candidates: list[Candidate] | None = read_kept(_kept_at(), list[Candidate])
     if line := UNKNOWN if candidates is None else suggest_judge(candidates, read_memory().free_bytes):
-        console_on(stream).print(line, style="dim")
+        console_on(sys.stdout).print(line, style="dim")
 
 
 def _kept_at() -> Path:

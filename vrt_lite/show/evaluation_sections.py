@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from vrt_lite.advice import install_extra
 from vrt_lite.errors import UsageError
@@ -23,7 +23,7 @@ from vrt_lite.show.words import (
     list_warnings,
     name_judge,
 )
-from vrt_lite.show.wrapping import write_lines
+from vrt_lite.show.wrapping import print_lines
 
 if TYPE_CHECKING:
     from vrt_lite.records.figures import Accuracy, Coverage, Figures, OrderFigures, Share
@@ -99,19 +99,19 @@ class Chart:
     rows: Sequence[ChartRow]
 
 
-def show_figures(figures: Figures, *, stream: TextIO, judge: str = "", run: str = "") -> None:
+def show_figures(figures: Figures, *, judge: str = "", run: str = "") -> None:
     """Print all of the figures for a person, and the names of the judge, with its scope, and of the run if given."""
     counts, *lines = describe_pairs(figures)
     warnings = (f"warning: {line}" for line in list_warnings(figures.conditions))
-    write_lines([f"{name_set(figures)}: {counts}", *lines, *warnings, ""], stream)
+    print_lines([f"{name_set(figures)}: {counts}", *lines, *warnings, ""])
     for section in list_sections(figures, most=_ROWS):
         for table in section.tables:
-            show_table([name.upper() for name in table.head], table.rows, stream=stream)
-            stream.write("\n")
+            show_table([name.upper() for name in table.head], table.rows)
+            print()
         if lines := [*section.lines, *section.notes]:
-            write_lines([*lines, ""], stream)
+            print_lines([*lines, ""])
     named = {"judge": name_judge(judge, figures.scope), "run": run}
-    write_lines((f"{what}: {name}" for what, name in named.items() if name), stream)
+    print_lines((f"{what}: {name}" for what, name in named.items() if name))
 
 
 def list_sections(figures: Figures, *, most: int | None = None) -> list[FigureSection]:
@@ -124,7 +124,8 @@ def list_sections(figures: Figures, *, most: int | None = None) -> list[FigureSe
         if section.tables or section.lines:
             found.append(section)
 
-    add("Beside people's labels", *_list_accuracy(figures), notes=[*_describe_gaps(figures), *_NOTES])
+    gaps = ((DIMENSION_NAMES[key], text) for key in figures.accuracy for text in _list_gaps(figures, key))
+    add("Beside people's labels", *_list_accuracy(figures), notes=[*_say_once(gaps), *_NOTES])
     published = Table(("Published, overall", *_MEASURES), [*_list_published(figures)])
     add("Beside the published table", published, lines=_describe_published(figures))
     add("By part", Table((f"Subset{main}", *_PART), [*_list_parts(figures, most)]))
@@ -189,13 +190,12 @@ def _list_part(name: str, of: Coverage) -> list[str]:
     return [name, judged, _format_share(of.tau), _format_share(of.diff), *baselines]
 
 
-def _describe_gaps(figures: Figures) -> list[str]:
-    """Say what is to know of dimensions; what holds for several is said once."""
-    names: dict[str, list[str]] = {}
-    for key in figures.accuracy:
-        for text in _list_gaps(figures, key):
-            names.setdefault(text, []).append(DIMENSION_NAMES[key])
-    return [f"{', '.join(of)}: {text}" for text, of in names.items()]
+def _say_once(told: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield each text once, after all the names that it is told of."""
+    names: dict[str, dict[str, None]] = {}
+    for name, text in told:
+        names.setdefault(text, {})[name] = None
+    return (f"{', '.join(of)}: {text}" for text, of in names.items())
 
 
 def _list_gaps(figures: Figures, key: str) -> Iterator[str]:
@@ -242,12 +242,8 @@ def _describe_published(figures: Figures) -> Iterator[str]:
     known = figures.published
     if not known:
         return
-    noted: dict[str, dict[str, None]] = {}
-    for figure in known.figures:
-        if figure.note:
-            noted.setdefault(figure.note, {})[figure.model] = None
     yield from (f"source: {source}" for source in dict.fromkeys(figure.source for figure in known.figures))
-    yield from (f"{', '.join(models)}: {note}" for note, models in noted.items())
+    yield from _say_once((figure.model, figure.note) for figure in known.figures if figure.note)
     yield from known.left_out
     if known.other_splits and not known.figures:
         splits = ", ".join(known.other_splits)

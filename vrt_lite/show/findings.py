@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, TextIO
+from typing import Final
 
 from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.show.words import console_on, count_of, safe
@@ -16,12 +16,11 @@ _INDENT: Final = 11
 """Columns before a finding's text."""
 
 
-def show_findings(groups: Mapping[str, Sequence[Finding]], *, stream: TextIO | None = None) -> None:
+def show_findings(groups: Mapping[str, Sequence[Finding]]) -> None:
     """Print all findings: in colour and wrapped on a terminal, else a line each. A command is never wrapped."""
     from rich.text import Text
 
-    to = stream or sys.stdout
-    console, width = console_on(to), terminal_width(to)
+    console, width = console_on(sys.stdout), terminal_width(sys.stdout)
 
     def tell(line: str, style: str = "") -> None:
         text = Text(safe(line, encoding=console.encoding))

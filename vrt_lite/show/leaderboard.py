@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final
 
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import describe
-from vrt_lite.show.table import GAP, begin_table, write_columns
+from vrt_lite.show.table import GAP, begin_table, print_columns
 from vrt_lite.show.words import Glyphs, console_on, glyphs_for, list_warnings, name_judge, safe
-from vrt_lite.show.wrapping import cut_middle, write_lines
+from vrt_lite.show.wrapping import cut_middle, print_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,30 +42,28 @@ def show_ladders(
     judge: str = "",
     scope: str = "",
     verbose: bool = False,
-    stream: TextIO | None = None,
 ) -> None:
     """Print the leaderboard of each group, its notes, the clips that were left out, and the judge's and run's names.
 
     `scope` says what the judge sees. Of many notes of a kind the first three are printed, and all if `verbose`.
     """
-    to = stream or sys.stdout
     for number, ladder in enumerate(ladders):
         if number:
-            to.write("\n")
+            print()
         if len(ladders) > 1 or ladder.group:
-            write_lines([f"{ladder.group or ladder.prompt}:"], to)
-        if to.isatty():
-            console = console_on(to)
+            print_lines([f"{ladder.group or ladder.prompt}:"])
+        if sys.stdout.isatty():
+            console = console_on(sys.stdout)
             console.print(draw_board(ladder, console))
         else:
-            write_columns([[heading, *cells] for heading, cells in list_columns(ladder).items()], to)
-        write_lines(list_notes(ladder, most=None if verbose else _MOST_NAMED), to)
-        write_lines((f"warning: {line}" for line in list_warnings(ladder.conditions)), to)
-    write_lines((f"{'left out' if out.broken else 'note'}: {str(out.path)!r} {out.reason}" for out in left_out), to)
-    write_lines([*([f"judge: {name_judge(judge, scope)}"] if judge else []), f"run: {run}"], to)
+            print_columns([[heading, *cells] for heading, cells in list_columns(ladder).items()])
+        print_lines(list_notes(ladder, most=None if verbose else _MOST_NAMED))
+        print_lines(f"warning: {line}" for line in list_warnings(ladder.conditions))
+    print_lines(f"{'left out' if out.broken else 'note'}: {str(out.path)!r} {out.reason}" for out in left_out)
+    print_lines([*([f"judge: {name_judge(judge, scope)}"] if judge else []), f"run: {run}"])
 
 
-def show_conclusions(ladders: Sequence[Ladder], *, stream: TextIO | None = None) -> None:
+def show_conclusions(ladders: Sequence[Ladder]) -> None:
     """Print one line for each group: the best clip, those that are as good, and those that are flagged.
 
     "Best: a.mp4. As good: b.mp4. Flagged: c.mp4 (stutter)."
@@ -73,7 +71,7 @@ def show_conclusions(ladders: Sequence[Ladder], *, stream: TextIO | None = None)
     for ladder in ladders:
         if line := describe_conclusion(ladder):
             group = f"{ladder.group}: " if ladder.group else ""
-            write_lines([f"{group}{line}"], stream or sys.stdout)
+            print_lines([f"{group}{line}"])
 
 
 def describe_conclusion(ladder: Ladder) -> str:
@@ -91,16 +89,14 @@ def name_first(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + more
 
 
-def show_winners(
-    chosen: Sequence[tuple[str, Sequence[RankedClip]]], copies: Sequence[Path], *, stream: TextIO | None = None
-) -> None:
+def show_winners(chosen: Sequence[tuple[str, Sequence[RankedClip]]], copies: Sequence[Path]) -> None:
     """Print the winners' files, best first, and where they were copied to."""
     targets = iter(copies)
     for group, clips in chosen:
         for place, clip in enumerate(clips, start=1):
             copy = next(targets, None)
             of_group, copied = f" of {group}" if group else "", f" -> {copy}" if copy else ""
-            write_lines([f"winner {place}{of_group}: {clip.path}{copied}"], stream or sys.stdout)
+            print_lines([f"winner {place}{of_group}: {clip.path}{copied}"])
 
 
 def list_columns(ladder: Ladder, most: int | None = None, *, glyphs: Glyphs | None = None) -> dict[str, list[str]]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from vrt_lite.measures import MEASURES
 from vrt_lite.profile import preset
@@ -240,13 +239,13 @@ def describe_pair(run: Run, pair: JudgedPair) -> dict[str, Any]:
     }
 
 
-def show_comparisons(run: Run, *, judge: str, stream: TextIO | None = None) -> None:
+def show_comparisons(run: Run, *, judge: str) -> None:
     """Print a line for each comparison, then the judge's and the run's names."""
     from vrt_lite.show.table import show_table  # noqa: PLC0415
-    from vrt_lite.show.wrapping import write_lines  # noqa: PLC0415
+    from vrt_lite.show.wrapping import print_lines  # noqa: PLC0415
 
-    to, rows = stream or sys.stdout, list[Sequence[str]]()
+    rows: list[Sequence[str]] = []
     for of in list_comparisons(run):
         rows.append([of["first"], of["second"], of["words"], str(of["orders"] or ""), " ".join(of["prompt"].split())])
-    show_table(("VIDEO 1", "VIDEO 2", "RESULT", "ORDERS", "PROMPT"), rows, stream=to)
-    write_lines([*([f"judge: {judge}"] if judge else []), f"run: {run.name}"], to)
+    show_table(("VIDEO 1", "VIDEO 2", "RESULT", "ORDERS", "PROMPT"), rows)
+    print_lines([*([f"judge: {judge}"] if judge else []), f"run: {run.name}"])

@@ -22,9 +22,6 @@ from vrt_lite.show.pair_words import describe_recommendation, list_preferences, 
 from vrt_lite.show.words import FAINT, INK, LINE, PAPER, SIDE_COLOURS, capitalize_first, format_moment, name_round, safe
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from vrt_lite.interfaces import FrameStore
     from vrt_lite.records.judgement import Judgement
 
@@ -62,20 +59,17 @@ def draw_sheet(judgement: Judgement, frames: FrameStore, path: Path) -> None:
     sizes = [_choose_size(*clip.shown_size) for clip in judgement.inputs]
     captions = (caption for shown in sections.values() for caption in shown.values())
     cell = max([size[0] for size in sizes] + [math.ceil(_font(_TEXT).getlength(caption)) for caption in captions])
-    rows = {
-        (title, clip): [ref for ref in sections[title] if ref.clip == clip] for title in sections for clip in (0, 1)
-    }
     # As many columns as fit, then as few as give the same number of rows: eight frames are 4 + 4, never 7 + 1.
-    most = max([1, *map(len, rows.values())])
+    most = max((sum(ref.clip == clip for ref in shown) for shown in sections.values() for clip in (0, 1)), default=1)
     columns = math.ceil(most / math.ceil(most / max(_ROW // cell, 1)))
     width = max(columns * (cell + _GAP) - _GAP, _NARROWEST)
     strips = _draw_head(judgement, width)
-    for (title, clip), refs in rows.items():
-        if clip == 0:
-            strips.append(_draw_text([(title, INK)], _TITLE, width))
-        for start in range(0, len(refs), columns):
-            row = {ref: sections[title][ref] for ref in refs[start : start + columns]}
-            strips.append(_draw_row(row, frames.pixels([*row]), sizes[clip], cell))
+    for title, shown in sections.items():
+        strips.append(_draw_text([(title, INK)], _TITLE, width))
+        for clip in (0, 1):
+            row = [(ref, caption) for ref, caption in shown.items() if ref.clip == clip]
+            for start in range(0, len(row), columns):
+                strips.append(_draw_row(row[start : start + columns], frames, sizes[clip], cell))
     workspace = judgement.settings.workspace
     numbered = (
         f"The judge can ask for {workspace} frames of each video; they are numbered here from 1 to {workspace}. "
@@ -144,17 +138,16 @@ def _draw_text(paragraphs: Sequence[tuple[str, str]], size: int, width: int) -> 
     return strip
 
 
-def _draw_row(
-    row: Mapping[FrameRef, str], pixels: Sequence[NDArray[np.uint8]], size: tuple[int, int], cell: int
-) -> Image.Image:
+def _draw_row(row: Sequence[tuple[FrameRef, str]], frames: FrameStore, size: tuple[int, int], cell: int) -> Image.Image:
     """Draw frames of one video side by side, each with its caption; a bar in the video's colour to their left."""
-    colour = SIDE_COLOURS[next(iter(row)).clip + 1]
+    refs = [ref for ref, _ in row]
+    colour = SIDE_COLOURS[refs[0].clip + 1]
     strip = Image.new("RGB", (len(row) * (cell + _GAP) + _GAP, size[1] + 3 * _TEXT), PAPER)
     draw = ImageDraw.Draw(strip)
     draw.rectangle((0, 0, 4, size[1] + round(1.5 * _TEXT)), colour)
-    for column, (caption, of) in enumerate(zip(row.values(), pixels, strict=True)):
+    for column, ((_, caption), pixels) in enumerate(zip(row, frames.pixels(refs), strict=True)):
         left = _GAP + column * (cell + _GAP)
-        picture = Image.fromarray(of)
+        picture = Image.fromarray(pixels)
         resampling = Image.Resampling.NEAREST if size[0] >= picture.width else Image.Resampling.LANCZOS
         strip.paste(picture.resize(size, resampling), (left, 0))
         draw.rectangle((left - 1, -1, left + size[0], size[1]), outline=LINE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterable
 from typing import TextIO
@@ -15,20 +16,21 @@ _JOINT = "\x1f"  # stands for a space at which no line breaks; `safe` lets none 
 _NARROWEST = 20
 
 
-def write_lines(lines: Iterable[str], stream: TextIO) -> None:
-    """Write lines, each made harmless and fit for the stream's encoding and, on a terminal, for its width."""
-    stream.writelines(f"{part}\n" for line in lines for part in fit_line(line, stream))
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines on stdout, each made harmless and fit for the encoding and, on a terminal, for its width."""
+    for line in lines:
+        print_wrapped(line, sys.stdout)
 
 
 def print_wrapped(line: str, stream: TextIO | None) -> None:
     """Write a line at once; to a stream that was closed when this process started, nothing."""
     if stream is not None:
-        write_lines([line], stream)
+        stream.writelines(f"{part}\n" for part in fit_line(line, stream))
         stream.flush()
 
 
 def fit_line(line: str, stream: TextIO) -> list[str]:
-    """Return a line as `write_lines` writes it: harmless, and in several lines where a terminal is too narrow."""
+    """Return a line as it is printed: harmless, and in several lines where a terminal is too narrow."""
     return wrap_line(safe(line, encoding=stream.encoding or "utf-8"), terminal_width(stream))
 
 
