@@ -18,11 +18,13 @@ from terminals import Terminal
 from vrt_lite import interfaces as at_work
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.ranking.clip_groups import ClipGroup
+from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.ladders import RankedClip
 from vrt_lite.records.progress import Progress
 from vrt_lite.show import safe, show_verdict
 from vrt_lite.show.judge_view import JudgeView
+from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.show.pair_words import verdict_lines
 from vrt_lite.show.panel import draw_verdict
 from vrt_lite.show.run_views import EvaluationView, RankingView
@@ -160,6 +162,19 @@ def test_a_pipe_gets_lines_in_its_encoding_and_a_terminal_the_panel() -> None:
     pipe.flush()
     assert raw.getvalue().decode("cp1252").splitlines() == verdict_lines(shown, encoding="cp1252")
     assert "Verdict" in terminal.getvalue()
+
+
+def test_a_ranking_without_a_verdict_shows_its_notes_alone() -> None:
+    ladder = rate_group(ClipGroup("", "x", tuple(RankedClip(name, Path(name), name) for name in ("a.mp4", "b.mp4"))))
+    for stream in (io.StringIO(), Terminal()):
+        with redirect_stdout(stream):
+            show_ladders([ladder], (), run="foxes")
+        assert stream.getvalue().splitlines() == [
+            "judged: 0 of 1 pairs, 0 judgement(s)",
+            "not ranked: a.mp4: not judged yet",
+            "not ranked: b.mp4: not judged yet",
+            "run: foxes",
+        ]
 
 
 class Closed(io.StringIO):

@@ -52,7 +52,7 @@ def show_ladders(
             print()
         if len(ladders) > 1 or ladder.group:
             print_lines([f"{ladder.group or ladder.prompt}:"])
-        if sys.stdout.isatty():
+        if sys.stdout.isatty() and ladder.standings:
             console = console_on(sys.stdout)
             console.print(draw_board(ladder, console))
         else:
@@ -117,7 +117,7 @@ def list_columns(ladder: Ladder, most: int | None = None, *, glyphs: Glyphs | No
         "RATING": sign(of.strength for of in overall),
         "LOW": sign(of.low for of in overall),
         "HIGH": sign(of.high for of in overall),
-        _SCALE: _draw_intervals(overall, glyphs) if glyphs and overall else [],
+        _SCALE: _draw_intervals(overall, glyphs) if glyphs else [],
         # Letters of two characters are told apart by commas.
         _GROUP: [("," if any(len(letter) > 1 for letter in of.letters) else "").join(of.letters) for of in standings],
         **{key: sign(of.ratings[key].strength for of in standings) for key in ladder.judged},
@@ -148,9 +148,8 @@ def draw_board(ladder: Ladder, console: Console, most: int | None = None) -> Ren
     shown = ["RANK", _CLIP, *list(widths)[1:]]
     table = begin_table()
     for heading in shown:
-        left, folds = heading in (_CLIP, _SCALE, _GROUP, _FLAGGED), heading in (_GROUP, _FLAGGED)
-        justify = "left" if left else "right"
-        table.add_column(heading, justify=justify, style=_STYLES.get(heading), no_wrap=not folds, overflow="fold")
+        justify = "left" if heading in (_CLIP, _SCALE, _GROUP, _FLAGGED) else "right"
+        table.add_column(heading, justify=justify, style=_STYLES.get(heading), overflow="fold")
     for rank, *cells in zip(*(columns[heading] for heading in shown), strict=True):
         table.add_row(rank, *cells, style="bold" if rank == "1" else "")
     more = len(ladder.standings) - table.row_count
