@@ -40,7 +40,7 @@ THIRD_PARTY = {
     "httpx": "backends/http",
     "huggingface_hub": "models/hub.py",
     "llama_cpp": "backends/llamacpp/engine.py",
-    "matplotlib": "show/evaluation_charts.py",
+    "matplotlib": "show/evaluation_sections.py",
     "msgspec": "backends/http cli/options.py conversion evaluation measures models ranking records runs schema tuning "
     "web",
     "numpy": "backends/llamacpp conversion decoder.py diagnosis/judge_checks.py embeddings.py evaluation/metrics.py "

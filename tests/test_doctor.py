@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
 from dataclasses import replace
 from importlib import metadata
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ from pull_commands import isolate_client
 from terminals import Terminal
 
 from vrt_lite import models
+from vrt_lite.advice import install_engine
 from vrt_lite.backends import describe_machine
 from vrt_lite.cli import run
 from vrt_lite.diagnosis import all_checks, diagnose
@@ -128,7 +130,7 @@ def test_an_engine_that_cannot_be_loaded(tmp_path: Path) -> None:
     assert broken.next_step.endswith("-m pip install --force-reinstall --no-cache-dir llama-cpp-python")
     # All else is looked at, and the build is told without loading it.
     assert "back ends: " in found["engine_build"].text
-    assert {"memory", "home", "store", "model", "decoders", "settings"} <= found.keys()
+    assert {"home", "store", "model", "decoders", "settings"} <= found.keys()
     # pip takes the command as it is printed; what it would install is not fetched here.
     assert shell(f"{broken.next_step} --help").returncode == 0
 
@@ -163,7 +165,7 @@ def test_gpus_that_are_used_and_not_used(tmp_path: Path, monkeypatch: pytest.Mon
     for maker, option in (("NVIDIA", "CUDA"), ("Apple", "METAL"), ("AMD or Intel", "VULKAN")):
         note = one(all_checks.check_devices(plain, [maker]), "gpu_unused")
         assert (note.level, f"-DGGML_{option}=on" in note.next_step) == ("note", True)
-        assert f"| `{all_checks.install_for_gpu([maker]).partition(' -m ')[2]}` |" in table
+        assert f"| `{install_engine(all_checks.BY_MAKER[maker]).partition(' -m ')[2]}` |" in table
     for_gpu = replace(plain, back_ends=("cpu", "cuda"))
     assert one(all_checks.check_devices(for_gpu, ["NVIDIA"]), "gpu_not_found").next_step == "nvidia-smi"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -266,7 +268,7 @@ def test_files_where_folders_must_be(own_home: Path, machine: Machine, monkeypat
     """And the other way round."""
     folder = own_home / "judges" / "a.json"
     folder.mkdir(parents=True)
-    problem = one(all_checks.run_check(lambda: [folder.open("rb")]), "file_unreadable")
+    problem = one(all_checks.run_check(folder.open("rb") for _ in range(1)), "file_unreadable")
     assert (problem.level, problem.text) == ("problem", f"{folder} cannot be read: Is a directory")
     assert shell(problem.next_step).returncode == 0
     assert not folder.exists()
@@ -363,7 +365,8 @@ def test_a_finding_cannot_command_a_terminal(kind: str, monkeypatch: pytest.Monk
     monkeypatch.setenv("TERM", kind)
     monkeypatch.setenv("COLUMNS", "60")
     stream = Terminal("ascii")
-    show_findings({"engine": [Finding("a", "problem", "it is \x1b[31mred", "mend " * 30)]}, stream=stream)
+    with redirect_stdout(stream):
+        show_findings({"engine": [Finding("a", "problem", "it is \x1b[31mred", "mend " * 30)]})
     text = stream.getvalue()
     assert text.isascii()
     assert "\\x1b[31mred" in text

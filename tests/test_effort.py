@@ -26,8 +26,8 @@ from vrt_lite.profile import PIXELS_PER_TOKEN, Profile, check, default_profile, 
 from vrt_lite.protocol.messages import Conversation, FrameRef, Reply
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import EFFORTS, EffortName, Settings
-from vrt_lite.show import verdict_lines
-from vrt_lite.show.panel import VerdictPanel
+from vrt_lite.show.pair_words import verdict_lines
+from vrt_lite.show.panel import draw_verdict
 from vrt_lite.video import open_clip
 from vrt_lite.viewer import write_report
 
@@ -208,7 +208,8 @@ def test_a_verdict_says_what_it_was_judged_with(model: Path, clips: tuple[Path, 
 
     assert SAID in verdict_lines(quick)
     shown = io.StringIO()
-    Console(file=shown, width=80).print(VerdictPanel(quick))
+    console = Console(file=shown, width=80)
+    console.print(draw_verdict(quick, console))
     assert f"E{SAID[1:]}." in " ".join(shown.getvalue().replace("│", " ").split())
     write_report(quick.to_json(), tmp_path / "report.html")
     assert SAID in Report(tmp_path / "report.html").record["words"]["lines"]

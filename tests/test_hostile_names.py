@@ -76,7 +76,7 @@ def test_what_a_stored_model_says_about_itself_is_shown_escaped(own_home: Path) 
     files = [{"name": f"{role}\x9b31m.gguf", "role": role, "size": 1, "sha256": ""} for role in ("text", "projector")]
     facts = {**dict.fromkeys(("name", "repository", "revision", "quant", "licence"), EVIL), "verified": False}
     (folder / "manifest.json").write_text(json.dumps({**facts, "files": files, "format": 1}), encoding="utf-8")
-    shown = draw_screen(lambda _: run(["models"]), 60)
+    shown = draw_screen(lambda: run(["models"]), 60)
     assert all(c.isprintable() or c == "\n" for c in shown)
     assert all(len(line) <= 60 or len(line.split()) == 1 for line in shown.splitlines())
     assert r"text\x9b31m.gguf, projector\x9b31m.gguf is missing" in " ".join(shown.split())

@@ -24,7 +24,7 @@ from web.conftest import end, say, start
 from vrt_lite import compare
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings
-from vrt_lite.show.panel import VerdictPanel
+from vrt_lite.show.panel import draw_verdict
 
 PROMPT = "A fox runs through snow."
 VALUE = re.compile(r"(?:\bTA\b|\balignment)[^\w–-]{0,6}(?:\bTA\b[^\w–-]{0,6})?(?:\d|tie|video|undecided|leans)", re.I)
@@ -103,7 +103,8 @@ class Walk:
 
     def panel(self, width: int) -> str:
         with io.StringIO() as file:
-            Console(file=file, width=width).print(VerdictPanel(self.judgement))
+            console = Console(file=file, width=width)
+            console.print(draw_verdict(self.judgement, console))
             return " ".join(file.getvalue().replace("│", " ").split())
 
 

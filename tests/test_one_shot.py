@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from vrt_lite.protocol.verdict import prefer
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.show import show_verdict
-from vrt_lite.show.panel import VerdictPanel
+from vrt_lite.show.panel import draw_verdict
 from vrt_lite.viewer import write_report
 
 sys.path.insert(0, str(ROOT / "tests" / "convert"))
@@ -93,7 +94,8 @@ def score(alignment: float, coherence: float, style: float) -> str:
 def tell(judgement: Judgement, folder: Path) -> tuple[list[str], Report]:
     """What is told of a judgement in lines and in the report."""
     lines = io.StringIO()
-    show_verdict(judgement, stream=lines)
+    with redirect_stdout(lines):
+        show_verdict(judgement)
     write_report(judgement, folder / "pair.html")
     return lines.getvalue().splitlines(), Report(folder / "pair.html")
 
@@ -124,7 +126,8 @@ def test_dimensions_of_its_own_are_told_by_their_names_everywhere(folders: dict[
     told, page = tell(judgement, tmp_path)
     assert {"TA: video 2, narrowly 0.60", "VQ: not judged", "Coherence: video 1, narrowly 0.70"} <= set(told)
     panel = io.StringIO()
-    Console(file=panel, width=88).print(VerdictPanel(judgement))
+    console = Console(file=panel, width=88)
+    console.print(draw_verdict(judgement, console))
     assert re.search(r"Coherence +video 1,(?s:.{,200})70%", panel.getvalue())
     assert page.record["words"]["choices"]["Coherence"] == "video 1, narrowly"
     assert ["Style", "Tie", "50.0%", "0%", "50.0%"] in page.table

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -187,15 +188,17 @@ def test_the_best_that_fits_is_named(models: list[Candidate], free_gb: int, name
     assert (f" {free_gb}.00 GB of free memory" in line) == bool(line) == bool(named)
 
 
-def test_a_judge_that_is_here_is_named_as_such() -> None:
-    line = suggest_judge([QUICK], 9 * GB, find=lambda name: name == "quick")
+def test_a_judge_that_is_here_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vrt_lite.show.better_judge.find_stored", lambda name: name == "quick")
+    line = suggest_judge([QUICK], 9 * GB)
     assert line == "A larger judge is here: quick, 2 to 5 min a clip: --model quick"
 
 
 def test_it_stands_once_under_a_verdict_on_a_terminal(judged: Judgement, monkeypatch: pytest.MonkeyPatch) -> None:
     def lines(*, model: str = TINY.name, advise: bool = True, stream: io.StringIO | None = None) -> list[str]:
         to = stream or Terminal()
-        show_verdict(replace(judged, model=replace(judged.model, name=model)), advise=advise, stream=to)
+        with redirect_stdout(to):
+            show_verdict(replace(judged, model=replace(judged.model, name=model)), advise=advise)
         plain = re.sub(r"\x1b\[[0-9;]*m", "", to.getvalue())
         return [line for line in plain.splitlines() if "arger judge" in line]
 

@@ -25,7 +25,7 @@ from vrt_lite.protocol.messages import Odds, Reply
 from vrt_lite.protocol.verdict import TEMPERATURES, TIE_SUFFIX, choose_temperature, soften
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings, key_of
-from vrt_lite.show import verdict_lines
+from vrt_lite.show.pair_words import verdict_lines
 from vrt_lite.withholding import observe_without_alignment, withhold_alignment
 
 STAR, CIRCLE = (Path(__file__).parents[1] / "examples" / name for name in ("star.mp4", "circle.mp4"))

@@ -29,8 +29,8 @@ from vrt_lite.protocol.verdict import SkippedOrder
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.schema import make_schema
 from vrt_lite.settings import Settings
-from vrt_lite.show import verdict_lines
 from vrt_lite.show.judge_view import JudgeView
+from vrt_lite.show.pair_words import verdict_lines
 from vrt_lite.video import open_clip
 from vrt_lite.viewer import write_report
 

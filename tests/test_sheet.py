@@ -103,7 +103,7 @@ def test_one_file_twice_has_a_sheet_without_frames_which_replaces_the_last(tmp_p
     [
         ("s.jpg", "cannot be written: a sheet is a PNG. Give a name that ends in .png."),
         ("s", "a sheet is a PNG"),
-        ("folder.png", "is a folder"),
+        ("folder.png", "is no regular file"),
         ("missing/s.png", "cannot be written"),
     ],
 )

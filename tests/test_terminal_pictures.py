@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TextIO
 
 import pytest
 from click.testing import CliRunner
@@ -16,7 +16,7 @@ from terminals import Terminal
 
 from vrt_lite.cli import _COMMANDS, cli, run
 from vrt_lite.show.table import show_table
-from vrt_lite.show.wrapping import cut_middle, cut_words, wrap_line, write_lines
+from vrt_lite.show.wrapping import cut_middle, cut_words, print_lines, wrap_line
 
 DRAWN = re.compile(r"[█▒━─│╭╮╰╯]+")
 FIGURE = re.compile(r"[~(]*[\d.,:%)-]+")
@@ -38,7 +38,7 @@ def words_of(shown: str) -> set[str]:
     return {word for word in DRAWN.sub(" ", shown).lower().replace(":", " ").split() if not FIGURE.fullmatch(word)}
 
 
-def check_screen(show: Callable[[TextIO], object], *widths: int) -> None:
+def check_screen(show: Callable[[], object], *widths: int) -> None:
     """Each line fits, but for a command to copy and for a word that is longer than a line, which the terminal folds.
 
     Each word is whole, or has lost its middle.
@@ -67,7 +67,7 @@ def test_screens_fit_and_break_no_word(name: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_commands_fit_and_break_no_word(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    check_screen(lambda _: run(command), 60)
+    check_screen(lambda: run(command), 60)
 
 
 @pytest.mark.parametrize("name", ["", *_COMMANDS])
@@ -97,12 +97,13 @@ def test_a_name_keeps_its_beginning_and_its_end() -> None:
 def test_a_pipe_gets_lines_unbroken() -> None:
     pipe, terminal = io.StringIO(), Terminal()
     for stream in (pipe, terminal):
-        write_lines(["word " * 40], stream)
+        with redirect_stdout(stream):
+            print_lines(["word " * 40])
     assert pipe.getvalue().count("\n") == 1
     assert terminal.getvalue().count("\n") > 1
 
 
 def test_a_table_that_is_too_wide_becomes_a_list() -> None:
     rows = [("one-name-of-a-model", "12 GB", "note")]
-    shown = draw_screen(lambda stream: show_table(("NAME", "SIZE", ""), rows, stream=stream), 24)
+    shown = draw_screen(lambda: show_table(("NAME", "SIZE", ""), rows), 24)
     assert shown == "one-name-of-a-model\n  size 12 GB\n  note\n"

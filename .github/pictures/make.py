@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vrt_lite.api import Judge
-from vrt_lite.show.panel import VerdictPanel
+from vrt_lite.show.panel import draw_verdict
 from vrt_lite.show.sheet import draw_sheet
 from vrt_lite.viewer import write_report
 
@@ -38,7 +38,7 @@ def main() -> None:
     command = f'$ vrt-lite compare {CLIPS[0]} {CLIPS[1]} --prompt "{PROMPT}"'
     console.print(Text(command, style="bold", no_wrap=True))
     console.print()
-    console.print(VerdictPanel(judgement))
+    console.print(draw_verdict(judgement, console))
     with Image.open(HERE / "sheet.png") as drawn:
         # A README's picture: smaller, and a palette does for it.
         small = drawn.convert("RGB").resize((drawn.width * 3 // 4, drawn.height * 3 // 4), Image.Resampling.LANCZOS)

@@ -14,7 +14,6 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
-from typing import TextIO
 from unittest.mock import patch
 
 import msgspec
@@ -52,7 +51,7 @@ def draw_screens(width: int) -> str:
     return "".join(f"$ {name}\n{draw_screen(show, width)}\n" for name, show in SCREENS.items())
 
 
-def draw_screen(show: Callable[[TextIO], object], width: int) -> str:
+def draw_screen(show: Callable[[], object], width: int) -> str:
     """Return what a command prints, without the spaces at the ends of its lines."""
     stream = Terminal()
     with (
@@ -60,7 +59,7 @@ def draw_screen(show: Callable[[TextIO], object], width: int) -> str:
         redirect_stdout(stream),
         redirect_stderr(stream),
     ):
-        show(stream)
+        show()
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 
@@ -90,7 +89,7 @@ def _result(key: str, first: str, second: str, winner: int, odds: Odds, keys: Se
     return Result(key, first, second, "A fox runs.", verdict, rounds=2, calls=1, tokens=2321, seconds=1.5)
 
 
-def _rank(names: list[str]) -> Callable[[TextIO], None]:
+def _rank(names: list[str]) -> Callable[[], None]:
     """A ranking in which the earlier clip mostly wins, and the two orders of one pair name opposite winners."""
     group = ClipGroup("", "A fox runs.", tuple(RankedClip(name, Path(name), name) for name in names))
     for a, b in permutations(range(len(names)), 2):
@@ -99,7 +98,7 @@ def _rank(names: list[str]) -> Callable[[TextIO], None]:
         odds: Odds = (0.1, share, 0.9 - share) if winner == 1 else (0.1, 0.9 - share, share)
         group.results[a, b] = _result(f"{a} {b}", names[a], names[b], winner, odds)
     left_out = [ExcludedClip(Path("notes.mp4"), "", "is no video that can be read (Invalid data found)", broken=True)]
-    return lambda stream: show_ladders([rate_group(group)], left_out, run="foxes", judge="vrt-tiny-2", stream=stream)
+    return lambda: show_ladders([rate_group(group)], left_out, run="foxes", judge="vrt-tiny-2")
 
 
 def _figures() -> Figures:
@@ -164,33 +163,33 @@ threads   | 2     | 0.021 s    | 7391.0 tok/s | 322.9 tok/s | 1.31  | taken
 """
 
 
-def _show(judgement: Judgement) -> Callable[[TextIO], None]:
-    return lambda stream: show_verdict(judgement, stream=stream)
+def _show(judgement: Judgement) -> Callable[[], None]:
+    return lambda: show_verdict(judgement)
 
 
-def _table(text: str) -> Callable[[TextIO], None]:
+def _table(text: str) -> Callable[[], None]:
     heading, *rows = [[cell.strip() for cell in line.split("|")] for line in text.strip().splitlines()]
-    return lambda stream: show_table(heading, rows, stream=stream)
+    return lambda: show_table(heading, rows)
 
 
 SKIPPED = replace(judgement([sure()]), skipped_order=SkippedOrder(0.93, 0.9))
 EVALUATED = {"judge": "vr-thinker-7b", "run": "genai-bench-test"}
 MISSING = "a judgement of two foxes in the snow that nobody has kept.json"
-SCREENS: dict[str, Callable[[TextIO], object]] = {
+SCREENS: dict[str, Callable[[], object]] = {
     "vrt-lite compare a.mp4 b.mp4": _show(_verdict()),
     "vrt-lite compare a.mp4 b.mp4  (a tie)": _show(_tie()),
     "vrt-lite compare … --orders both  (undecided, long names)": _show(_undecided()),
     "vrt-lite compare … --orders auto": _show(SKIPPED),
     "vrt-lite rank renders/": _rank(["maple.mp4", "cedar.mp4", "aspen.mp4", "birch.mp4", "alder.mp4"]),
     "vrt-lite rank renders/  (long names)": _rank([LONG.format(number) for number in range(5)]),
-    "vrt-lite eval genai-bench": lambda stream: show_figures(_figures(), **EVALUATED, stream=stream),
+    "vrt-lite eval genai-bench": lambda: show_figures(_figures(), **EVALUATED),
     "vrt-lite runs": _table(RUNS),
     "vrt-lite models": _table(MODELS),
     "vrt-lite estimate vr-thinker-7b --vram 8": _table(QUANTS),
     "vrt-lite tune": _table(TUNED),
-    "vrt-lite doctor": lambda stream: show_findings(FINDINGS, stream=stream),
-    "vrt-lite compare a.mp4": lambda _: run(["compare", "a.mp4"]),
-    f"vrt-lite report '{MISSING}'": lambda _: run(["report", MISSING]),
+    "vrt-lite doctor": lambda: show_findings(FINDINGS),
+    "vrt-lite compare a.mp4": lambda: run(["compare", "a.mp4"]),
+    f"vrt-lite report '{MISSING}'": lambda: run(["report", MISSING]),
 }
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from test_show import panel
 
 from vrt_lite.cli import run
 from vrt_lite.measures import MEASURES, MeasureName, compare_values
-from vrt_lite.show import verdict_lines
+from vrt_lite.show.pair_words import verdict_lines
 from vrt_lite.viewer import write_report
 
 VALUES: dict[MeasureName, tuple[float | None, float | None]] = {

@@ -211,8 +211,9 @@ def test_a_run_with_nothing_in_it_is_refused_and_a_ranking_says_where_frame_size
         assert "not comparable" not in Report(report).words
         run.add(Question(second, first, PROMPT, "j"), small)
         write_report(run, report)
-    sizes = f"1 judgements at {large.settings.max_pixels} pixels a frame, 1 at {784 * 4}: not comparable"
-    assert sizes in Report(report).words
+    used = (of.settings for of in (large, small))
+    sizes = ", ".join(f"1 at {of.max_pixels} ({of.tool_max_pixels} a requested frame)" for of in used)
+    assert f"judgements by pixels a frame: {sizes}: not comparable" in Report(report).words
 
 
 JUDGE = ("--prompt", PROMPT, "-q")

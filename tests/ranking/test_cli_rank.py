@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,8 @@ def test_hostile_names_stay_text_at_any_width(tmp_path: Path, monkeypatch: pytes
     for width in (20, 40, 60, 80, 120):
         monkeypatch.setenv("COLUMNS", str(width))
         for stream in (Terminal(), io.StringIO()):
-            show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, stream=stream)
+            with redirect_stdout(stream):
+                show_ladders(ranking.ladders, ranking.left_out, run=ranking.run)
             shown = stream.getvalue()
             assert "orders disagree" in shown
             assert "not ranked" in shown
@@ -177,7 +179,7 @@ def test_the_live_board_stays_within_the_terminal(tmp_path: Path, monkeypatch: p
         monkeypatch.setenv(name, value)
     stream, clips = Terminal(), group(write_greys(tmp_path / "in", range(60, 120, 12)))
     with Store() as store, RankingView(Screen(stream)) as view:
-        assert view._screen.is_live
+        assert view._screen.console
         ranked(store, Brightness(), clips, watcher=view, effort=Effort(both_orders=False))
     lines = [OURS.sub("", line) for line in re.split(r"[\r\n]", stream.getvalue())]
     assert max(map(cell_len, lines)) <= width
@@ -188,9 +190,9 @@ def test_the_live_board_stays_within_the_terminal(tmp_path: Path, monkeypatch: p
 def test_plain_progress_is_a_line_a_judgement(tmp_path: Path) -> None:
     stream, clips = io.StringIO(), group(write_greys(tmp_path / "in", (60, 120)))
     with Store() as store, RankingView(Screen(stream)) as view:
-        assert not view._screen.is_live
+        assert not view._screen.console
         ranked(store, Brightness(), clips, watcher=view)
-    assert [re.sub(r", \d+ s left", "", line) for line in stream.getvalue().splitlines()] == [
+    assert [re.sub(r", [\d.]+ s left", "", line) for line in stream.getvalue().splitlines()] == [
         "2 clips, at most 2 judgements, 0 of them made before",
         "1 of 2: take 1.mp4 and take 2.mp4: take 2.mp4 is better (0.80)",
         "2 of 2: take 2.mp4 and take 1.mp4: take 2.mp4 is better (0.80)",
@@ -221,9 +223,10 @@ def test_a_strong_preference_for_the_first_leaves_the_order_right(tmp_path: Path
         gap, own = abs(greys[i] - greys[j]) / GREY, pair.preferences["OA"]
         assert (own.winner, own.leans) == ((0, better) if gap < strong else (better, None))
     shown, count = io.StringIO(), len(undecided)
-    show_ladders(ranking.ladders, (), run=ranking.run, stream=shown)
-    said = f"overall in {count} of 15 pairs judged in both, {count} of them undecided; VQ in {count}, MQ in 0"
-    assert f"orders disagree {said}" in shown.getvalue().splitlines()
+    with redirect_stdout(shown):
+        show_ladders(ranking.ladders, (), run=ranking.run)
+    counts = f"VQ in {count} of 15, MQ in 0 of 15, OA in {count} of 15; {count} undecided overall"
+    assert f"orders disagree, of the pairs judged in both: {counts}" in shown.getvalue().splitlines()
     assert "take 1.mp4 and take 2.mp4 on VQ, OA; overall undecided, leans to take 2.mp4 (0.5" in shown.getvalue()
 
 

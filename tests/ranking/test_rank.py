@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_judgements_made_with_different_pixels_are_said_to_differ(
 ) -> None:
     ranked(store, Brightness(), group(greys), effort=Effort(budget=2), name="mixed")
     with judge_of(Brightness()) as judge:
-        own = judge.mode.own.max_pixels
+        own, tool = judge.mode.own.max_pixels, judge.mode.own.tool_max_pixels
         judge.mode.profile = judge.mode.profile.with_max_pixels(784 * 16)  # as where larger frames do not fit
         ranking = rank_clips([group(greys)], store=store, judge=judge, watcher=unwatched(), name="mixed")
     [ladder] = ranking.ladders
@@ -126,8 +127,10 @@ def test_judgements_made_with_different_pixels_are_said_to_differ(
     assert (told["comparable"], told["made_with"][1]["max_pixels"]) == (False, own)
     assert [rate_group(stored) for stored in read_groups(store.run("mixed"))] == [ladder]
     shown = io.StringIO()
-    show_ladders(ranking.ladders, (), run="mixed", stream=shown)
-    said = f"10 judgements at {784 * 16} pixels a frame, 2 at {own}: not comparable"
+    with redirect_stdout(shown):
+        show_ladders(ranking.ladders, (), run="mixed")
+    sizes = f"10 at {784 * 16} ({784 * 16} a requested frame), 2 at {own} ({tool} a requested frame)"
+    said = f"judgements by pixels a frame: {sizes}: not comparable"
     assert f"warning: {said}" in shown.getvalue().splitlines()
     write_report(store.run("mixed"), tmp_path / "r.html")
     assert said in Report(tmp_path / "r.html").words
@@ -318,9 +321,9 @@ def test_figures_are_one_wherever_they_are_told(mixed: Run, tmp_path: Path, capf
 
     assert vrt_lite(["show", "foxes"]) == 0
     text = re.sub(" +", " ", capfd.readouterr().out)
-    by_dimension = ", ".join(f"{key} in {differ[key]}" for key in ("VQ", "MQ"))
-    overall = f"overall in {differ['OA']} of {len(both)} pairs judged in both, {undecided['OA']} of them undecided"
-    assert f"orders disagree {overall}; {by_dimension}\n" in text
+    counts = ", ".join(f"{key} in {differ[key]} of {len(both)}" for key in ("VQ", "MQ", "OA"))
+    note = f"orders disagree, of the pairs judged in both: {counts}; {undecided['OA']} undecided overall"
+    assert f"{note}\n" in text
     for standing in ladder["standings"]:
         rated, low, high = (f"{standing['ratings']['OA'][name]:+.2f}" for name in ("strength", "low", "high"))
         assert f" {standing['name']} {rated} {low} {high} " in text
@@ -329,6 +332,6 @@ def test_figures_are_one_wherever_they_are_told(mixed: Run, tmp_path: Path, capf
     page = Report(tmp_path / "r.html")
     [part] = page.record["groups"]
     assert part["ladder"] == {name: value for name, value in ladder.items() if name != "pairs"}
-    assert f"orders disagree {overall}; {by_dimension}" in part["words"]["notes"]
+    assert note in part["words"]["notes"]
     assert sum("OA" in pair["disagreements"] for pair in part["matrix"]["pairs"]) == differ["OA"]
     assert sum("orders disagree" in row[-1] for row in page.index) == differ["OA"]

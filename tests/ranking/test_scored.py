@@ -6,6 +6,7 @@ import io
 import json
 import math
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,8 @@ def test_pairs_follow_by_the_loss_and_what_nobody_measured_is_nowhere(
         assert "MQ" not in standing["ratings"], "not judged"
         assert (standing["together"], standing["better_than_next"]) == ([], None)
     lines = io.StringIO()
-    show_ladders(ranking.ladders, (), run="r", stream=lines)
+    with redirect_stdout(lines):
+        show_ladders(ranking.ladders, (), run="r")
     assert "scored: 6 clips, each by itself; the other order of a pair is its mirror" in lines.getvalue()
     assert not [word for word in ("95 %", "being shown first", "can be told") if word in lines.getvalue()]
     write_report(run, tmp_path / "page.html")

@@ -23,8 +23,7 @@ from vrt_lite.evaluation.sets import locate_set, read_set
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
-from vrt_lite.show import list_verdict
-from vrt_lite.show.pair_words import write_headline
+from vrt_lite.show.pair_words import list_verdict, write_headline
 from vrt_lite.web.job_queue import MOST_WAITING
 from vrt_lite.web.routes import ENDPOINTS
 

@@ -26,7 +26,7 @@ from web.comfyui_pack import PACK, Pack, load_pack
 from web.conftest import CIRCLE, PROMPT, ROOT, STAR, Served, Servers
 
 from vrt_lite import compare
-from vrt_lite.show import list_verdict
+from vrt_lite.show.pair_words import list_verdict
 
 NOBODY = "http://127.0.0.1:9"
 COMFYUI = os.environ.get("VRT_LITE_COMFYUI", "")

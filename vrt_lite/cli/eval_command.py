@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import tempfile
 from dataclasses import replace
 from itertools import islice
@@ -92,7 +91,7 @@ def evaluate(
     from vrt_lite.show.run_views import EvaluationView  # noqa: PLC0415
 
     if plots:
-        from vrt_lite.show.evaluation_charts import check_plots  # noqa: PLC0415
+        from vrt_lite.show.evaluation_sections import check_plots  # noqa: PLC0415
 
         check_plots()
     found = read_set(_find_set(labelled, split, folder, pull=pull, quiet=run.quiet))
@@ -157,10 +156,10 @@ def _print_figures(made: Evaluation, run: ChosenRun, *, plots: Path | None) -> N
     else:
         from vrt_lite.show.evaluation_sections import show_figures  # noqa: PLC0415
 
-        show_figures(made.figures, stream=sys.stdout, judge=made.judge, run=made.run)
+        show_figures(made.figures, judge=made.judge, run=made.run)
         print_effort(effort)
     if plots:
-        from vrt_lite.show.evaluation_charts import draw_plots  # noqa: PLC0415
+        from vrt_lite.show.evaluation_sections import draw_plots  # noqa: PLC0415
 
         for path in draw_plots(made.figures, plots):
             print_text(f"drawn: {path}", err=True)

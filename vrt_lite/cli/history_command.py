@@ -45,7 +45,7 @@ def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_
         raise UsageError("--rm deletes one comparison: give its ID. See: vrt-lite history")
     from vrt_lite.runs.history import find_compared, list_history  # noqa: PLC0415
     from vrt_lite.show import show_verdict  # noqa: PLC0415
-    from vrt_lite.show.comparisons import describe_pair  # noqa: PLC0415
+    from vrt_lite.show.pair_words import describe_pair  # noqa: PLC0415
     from vrt_lite.show.table import show_table  # noqa: PLC0415
 
     with open_existing_store(store) as opened:

@@ -99,7 +99,7 @@ def _show_ranking(run: Run, *, as_json: bool, verbose: bool) -> dict[str, Any]:
 
 
 def _show_comparisons(run: Run, *, as_json: bool, verbose: bool) -> dict[str, Any]:
-    from vrt_lite.show.comparisons import list_comparisons, show_comparisons  # noqa: PLC0415
+    from vrt_lite.show.pair_words import list_comparisons, show_comparisons  # noqa: PLC0415
 
     if as_json:
         return {"comparisons": list(list_comparisons(run))}
@@ -115,7 +115,7 @@ def _show_evaluation(run: Run, *, as_json: bool, verbose: bool) -> dict[str, Any
     figures = read_figures(run)
     if as_json:
         return {"figures": figures.to_json()}
-    show_figures(figures, stream=sys.stdout, judge=read_eval_about(run).model, run=run.name)
+    show_figures(figures, judge=read_eval_about(run).model, run=run.name)
     return {}
 
 

@@ -9,9 +9,8 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +24,6 @@ from vrt_lite.machine import EngineSettings, Machine, MachineMemory, format_byte
 from vrt_lite.models import bundled_names, find
 from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.models.library import partial_bytes, partial_names, recipes, stored_models
-from vrt_lite.models.quants import total_memory
 from vrt_lite.runs.store import Store, users_store
 from vrt_lite.stored_settings import KEYS, LOCAL, read_stored
 from vrt_lite.worker import Worker
@@ -34,7 +32,7 @@ _LOAD_SECONDS, _RUN_SECONDS = 60.0, 300.0
 """How long the engine may take to load, and to run a small model; for a GPU, programs may be compiled first."""
 _LEAST_FREE_BYTES: Final = 2 * 10**9
 _BACK_END: Final = re.compile(r"(?:lib)?ggml-([a-z]+)\.(?:so|dylib|dll)")
-_BY_MAKER: Final = {"NVIDIA": "cuda", "Apple": "metal", "AMD or Intel": "vulkan"}
+BY_MAKER: Final = {"NVIDIA": "cuda", "Apple": "metal", "AMD or Intel": "vulkan"}
 """By maker of the GPU: the back end that uses it."""
 _MAKERS: Final = {"0x10de": "NVIDIA", "0x1002": "AMD or Intel", "0x8086": "AMD or Intel"}
 """By the number of a PCI device's vendor."""
@@ -44,7 +42,6 @@ _KNOWN: Final = (HOME_VARIABLE, "VRT_LITE_API_KEY", "VRT_LITE_TOKEN", *(key.vari
 _CODECS: Final = ("h264", "hevc", "vp9", "av1")
 _EXTRAS: Final = {"web": "vrt-lite serve", "eval": "eval --plots and sets in parquet"}
 """By extra: what needs it."""
-Check = Callable[[], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +61,21 @@ class EngineReport:
 def run_all_checks() -> dict[str, list[Finding]]:
     """All findings, by group."""
     report, engine = check_engine()
-    checks: dict[str, list[Check]] = {
-        "machine": [check_memory],
-        "files": [check_folders, check_store],
-        "models": [check_models, check_configured_model],
-        "settings": [check_settings, check_variables],
-        "packages": [check_codecs, check_extras],
+    checks = {
+        "engine": [engine],
+        "machine": [check_devices(report, find_gpu_makers())] if report else [],
+        "files": [check_folders(), check_store()],
+        "models": [check_models(), check_configured_model()],
+        "settings": [check_settings(), check_variables()],
+        "packages": [check_codecs(), check_extras()],
     }
-    if report:
-        checks["machine"] = [partial(check_devices, report, find_gpu_makers())]
-    found = {group: [finding for check in of for finding in run_check(check)] for group, of in checks.items()}
-    return {"engine": engine, **found}
+    return {group: [finding for check in of for finding in run_check(check)] for group, of in checks.items()}
 
 
-def run_check(check: Check) -> list[Finding]:
+def run_check(check: Iterable[Finding]) -> list[Finding]:
     """The findings of a check of files; one that tells which file cannot be read, if there is such a file."""
     try:
-        return [*check()]
+        return [*check]
     except OSError as error:
         path = Path(str(error.filename))
         text = f"{path} cannot be read: {error.strerror}"
@@ -122,10 +117,9 @@ def check_engine() -> tuple[EngineReport | None, list[Finding]]:
             text = str(error).removesuffix(ASK_DOCTOR)
             text = text if isinstance(error, VrtError) else f"{type(error).__name__}: {text}"
             if report:
-                repair, text = install_engine(report.gpu_back_end), f"the engine cannot run the bundled judge: {text}"
-                found.append(Finding("engine_fails", "problem", text, repair))
-            else:
-                found.append(Finding("engine_unusable", "problem", text, install_engine()))
+                text = f"the engine cannot run the bundled judge: {text}"
+            kind = "engine_fails" if report else "engine_unusable"
+            found.append(Finding(kind, "problem", text, install_engine(report.gpu_back_end if report else "")))
     return report, found
 
 
@@ -133,11 +127,6 @@ def list_back_ends(folder: Path) -> tuple[str, ...]:
     """The back ends of the engine in a folder of libraries. Loads none of them."""
     names = [path.name for path in folder.glob("*")]
     return tuple(sorted({found[1] for name in names if (found := _BACK_END.fullmatch(name))} - {"base"}))
-
-
-def check_memory() -> Iterator[Finding]:
-    """The memory, as far as it is known without an engine."""
-    yield Finding("memory", "ok", f"memory: {format_bytes(total_memory())} in all")
 
 
 def check_devices(report: EngineReport, makers: list[str]) -> Iterator[Finding]:
@@ -153,18 +142,13 @@ def check_devices(report: EngineReport, makers: list[str]) -> Iterator[Finding]:
         yield Finding("gpu", "ok", "GPU: none")
     elif not report.gpu_back_end:
         text = f"GPU: one by {makers[0]}, which this engine cannot use; with it, judging is much faster"
-        yield Finding("gpu_unused", "note", text, install_for_gpu(makers))
+        yield Finding("gpu_unused", "note", text, install_engine(BY_MAKER[makers[0]]))
     else:
         hiding = next((name for name in _HIDING if name in os.environ), "")
         why = f"{hiding} may hide it" if hiding else "see whether its driver works"
         driver = "nvidia-smi" if makers[0] == "NVIDIA" else "vulkaninfo --summary"
         step = unset_variable(hiding) if hiding else driver
         yield Finding("gpu_not_found", "note", f"GPU: one by {makers[0]}, which the engine does not find: {why}", step)
-
-
-def install_for_gpu(makers: list[str]) -> str:
-    """The command that installs an engine that can use the first of these GPUs."""
-    return install_engine(_BY_MAKER[makers[0]])
 
 
 def find_gpu_makers() -> list[str]:
@@ -174,7 +158,7 @@ def find_gpu_makers() -> list[str]:
         makers.add(_MAKERS.get(path.read_text(encoding="ascii", errors="replace").strip(), ""))
     if sys.platform == "darwin":
         makers.add("Apple")
-    return [maker for maker in _BY_MAKER if maker in makers]
+    return [maker for maker in BY_MAKER if maker in makers]
 
 
 # Files and models
@@ -208,8 +192,7 @@ def give_access(path: Path, error: OSError) -> str:
         return command("chmod", "-R", "u+rwX", path)
     if error.errno in (errno.ENOTDIR, errno.EISDIR):
         return move_aside(path)
-    own = Path.home() if os.access(Path.home(), os.W_OK) else Path(tempfile.gettempdir())
-    return set_variable(HOME_VARIABLE, own / "vrt-lite-home")
+    return set_variable(HOME_VARIABLE, Path.home() / "vrt-lite-home")
 
 
 def check_store() -> Iterator[Finding]:

@@ -16,7 +16,6 @@ from vrt_lite.advice import command
 from vrt_lite.api import Judge
 from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.errors import NoVerdictError
-from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import odds_of
 from vrt_lite.records.judgement import Judgement
 
@@ -55,14 +54,13 @@ def check_judge(judge: Judge, one: CaptionedClip, other: CaptionedClip, folder: 
     except NoVerdictError as error:
         return [Finding("judge_silent", "problem", str(error), _NEXT)]
     share = _share(exchanged, "TA")
-    found = [
-        _describe(own, "TA", "beside a clip of another caption", share, f", {share:.2f} with that caption"),
-        _describe(worse, "VQ", "beside its blurred copy"),
-        _describe(jerky, "MQ", "beside its stuttering copy"),
-    ]
+    alignment = _describe(own, "TA", "beside a clip of another caption", share, f", {share:.2f} with that caption")
     # A judge that leaves out a caption that it does not understand says so.
     if "TA" in judge.mode.profile.keys and "TA" in own.verdict.not_judged:
-        found[0] = Finding("judge_ta", "note", "alignment: not judged, as the judge does not understand these captions")
+        text = "alignment: not judged, as the judge does not understand these captions"
+        alignment = Finding("judge_ta", "note", text)
+    quality = _describe(worse, "VQ", "beside its blurred copy")
+    found = [alignment, quality, _describe(jerky, "MQ", "beside its stuttering copy")]
     scores = [of for judgement in (own, worse, jerky) for of in judgement.scores or ()]
     if scores and all(of == scores[0] for of in scores):
         text = "different clips get the same scores: the judge does not see them, or answers by rote"
@@ -73,17 +71,21 @@ def check_judge(judge: Judge, one: CaptionedClip, other: CaptionedClip, folder: 
 def draw_clips(folder: Path) -> tuple[CaptionedClip, CaptionedClip]:
     """Draw two clips, for a machine that has none: a shape that moves over a ground about as rough as footage."""
     import numpy as np
+    from PIL import Image, ImageDraw
 
-    turns = np.fft.fftfreq(_SIDE)
-    spectrum = np.fft.fft2(np.random.default_rng(0).normal(size=(_SIDE, _SIDE, 3)), axes=(0, 1))
-    rough = np.fft.ifft2(spectrum / (np.hypot(turns[:, None], turns)[..., None] + 1 / _SIDE) ** 1.5, axes=(0, 1)).real
-    ground = np.clip(128 + 40 * rough / rough.std(), 0, 255).astype(np.uint8)
-    row, column = np.mgrid[:_SIDE, :_SIDE]
-    right, up = ([ground.copy() for _ in range(_COUNT)] for _ in range(2))
-    for number in range(_COUNT):
-        at = 40 + _STEP * number
-        right[number][(abs(row - _SIDE // 2) < 30) & (abs(column - at) < 30)] = (230, 20, 20)
-        up[number][(row - _SIDE + at) ** 2 + (column - _SIDE // 2) ** 2 < 900] = (20, 40, 230)
+    draws, ground = np.random.default_rng(0), Image.new("RGB", (_SIDE, _SIDE), "grey")
+    for cells in (112, 56, 28, 14, 7):  # as in footage, the coarser the stronger
+        layer = Image.fromarray(draws.integers(256, size=(cells, cells, 3), dtype=np.uint8))
+        ground = Image.blend(ground, layer.resize(ground.size), 1 / 2)
+    right: list[NDArray[np.uint8]] = []
+    up: list[NDArray[np.uint8]] = []
+    low, high = _SIDE // 2 - 30, _SIDE // 2 + 30
+    for at in range(10, 10 + _STEP * _COUNT, _STEP):
+        square, circle = ground.copy(), ground.copy()
+        ImageDraw.Draw(square).rectangle((at, low, at + 60, high), (230, 20, 20))
+        ImageDraw.Draw(circle).ellipse((low, _SIDE - at - 60, high, _SIDE - at), (20, 40, 230))
+        right.append(np.asarray(square))
+        up.append(np.asarray(circle))
     return (
         CaptionedClip(_write(folder / "right.mp4", right), "A red square moves right."),
         CaptionedClip(_write(folder / "up.mp4", up), "A blue circle moves up."),
@@ -92,9 +94,9 @@ def draw_clips(folder: Path) -> tuple[CaptionedClip, CaptionedClip]:
 
 def _describe(judgement: Judgement, key: str, beside: str, least: float = 1 / 2, changed: str = "") -> Finding:
     """Say whether the first clip's share is above the `least`, a half or that of what was `changed`."""
-    asked, share = "" if key in judgement.verdict.preferences else OVERALL, _share(judgement, key)
-    words = f"{_NAMES[key]}{f' (asked overall: {key} is not judged)' if asked else ''}"
-    kind, text = f"judge_{key.lower()}", f"{words}: {share:.2f} for a clip {beside}{changed}"
+    asked = "" if key in judgement.verdict.preferences else f" (asked overall: {key} is not judged)"
+    share, kind = _share(judgement, key), f"judge_{key.lower()}"
+    text = f"{_NAMES[key]}{asked}: {share:.2f} for a clip {beside}{changed}"
     if share > least:
         return Finding(kind, "ok", text)
     return Finding(kind, "problem", f"{text}: it should be more", _NEXT)

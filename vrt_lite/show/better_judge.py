@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final
 
 from vrt_lite import __version__
 from vrt_lite.backends import describe_machine, read_memory
@@ -38,26 +39,21 @@ class Candidate:
     judges: str
 
 
-def suggest_judge(
-    candidates: Iterable[Candidate], free_bytes: int, *, find: Callable[[str], object] = find_stored
-) -> str:
+def suggest_judge(candidates: Iterable[Candidate], free_bytes: int) -> str:
     """Say in a line which judge, the most accurate first, fits the free memory; "" if none does.
-
-    `find` finds a judge that is here.
 
     The first that judges a pair within the hour is taken; if there is none, the first that takes no more than twice as
     long as the quickest.
     """
-    fitting = [each for each in candidates if each.memory_bytes <= free_bytes]
     # The time is not known before the first judgement on a GPU.
-    times = {each.name: each.seconds.middle if each.seconds else 0.0 for each in fitting}
+    times = {of: of.seconds.middle if of.seconds else 0.0 for of in candidates if of.memory_bytes <= free_bytes}
     quickest = min(times.values(), default=0.0)
     most = MOST_SECONDS if quickest <= MOST_SECONDS else 2 * quickest
-    best = next((each for each in fitting if times[each.name] <= most), None)
+    best = next((of for of, seconds in times.items() if seconds <= most), None)
     if best is None:
         return ""
     takes = f"{best.name}, {format_range(best.seconds)} {best.judges}" if best.seconds else best.name
-    if find(best.name):
+    if find_stored(best.name):
         return f"A larger judge is here: {takes}: --model {best.name}"
     return f"A larger judge for {format_bytes(free_bytes)} of free memory: {takes}: vrt-lite pull {best.name}"
 
@@ -68,28 +64,25 @@ def keep_candidates(models: Iterable[ListedModel]) -> list[Candidate]:
     from vrt_lite.models.library import recipes  # noqa: PLC0415
 
     told = find_published(*_SET)
-    shares = (
-        {figure.model: figure.value for figure in told.figures if figure.measure in ("diff", "sign")} if told else {}
-    )
-    share_of = {name: shares[of.published] for name, of in recipes().items() if of.published in shares}
-    listed = sorted((each for each in models if each.name in share_of), key=lambda each: -share_of[each.name])
+    shares = {of.model: of.value for of in (told.figures if told else ()) if of.measure in ("diff", "sign")}
+    known = {name: shares[of.published] for name, of in recipes().items() if of.published in shares}
     found = [
-        Candidate(each.name, each.memory_bytes, each.seconds, " ".join(each.answers.split()[:2]).strip(":,"))
-        for each in listed
+        Candidate(of.name, of.memory_bytes, of.seconds, "a clip" if of.answers.startswith("a clip") else "a pair")
+        for of in sorted(models, key=lambda of: -known.get(of.name, 0.0))
+        if of.name in known
     ]
     with contextlib.suppress(OSError):
         keep(_kept_at(), found)
     return found
 
 
-def show_better_judge(judgement: Judgement, stream: TextIO) -> None:
+def show_better_judge(judgement: Judgement) -> None:
     """Print the line on a terminal, if the judge was a bundled one. It is of what is known already: nothing waits."""
     if judgement.backend or judgement.model.name not in bundled_names():
         return
-    candidates: Sequence[Candidate] | None = read_kept(_kept_at(), list[Candidate])
-    line = UNKNOWN if candidates is None else suggest_judge(candidates, read_memory().free_bytes)
-    if line:
-        console_on(stream).print(line, markup=False, highlight=False, style="dim")
+    candidates: list[Candidate] | None = read_kept(_kept_at(), list[Candidate])
+    if line := UNKNOWN if candidates is None else suggest_judge(candidates, read_memory().free_bytes):
+        console_on(sys.stdout).print(line, style="dim")
 
 
 def _kept_at() -> Path:

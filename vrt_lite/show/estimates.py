@@ -49,8 +49,8 @@ def show_parts(estimated: Estimated, memory: MachineMemory) -> None:
     sizes = [(term.name, term.cpu, term.gpu) for term in estimate.terms if term.cpu or term.gpu]
     sizes.append(("in all", estimate.cpu_bytes, estimate.gpu_bytes))
     sizes.append(("free here", memory.free_bytes, gpu.free_bytes if gpu else 0))
-    rows = [(name, format_bytes(cpu), *([format_bytes(on_gpu)] if gpu else [])) for name, cpu, on_gpu in sizes]
-    show_table(("MEMORY FOR", "PROCESSOR", *([gpu.name] if gpu else [])), rows)
+    rows = [(name, format_bytes(cpu), format_bytes(on_gpu) if gpu else "") for name, cpu, on_gpu in sizes]
+    show_table(("MEMORY FOR", "PROCESSOR", gpu.name if gpu else ""), rows)
 
 
 def describe_settings(estimated: Estimated) -> str:
@@ -107,22 +107,8 @@ def show_quants(found: Sequence[Estimated], memory: MachineMemory, *, free_disk_
         settings = (str(estimate.profile.max_pixels), of.plan.settings.kv_type)
         fits = f"no: {', '.join(short)}" if short else "yes"
         rows.append((option.quant, *map(format_bytes, sizes), *gpu, *settings, of.shown_time, fits))
-    show_table(
-        (
-            "QUANT",
-            "FETCHED",
-            "STAYS",
-            "DISK AT MOST",
-            "PROCESSOR",
-            "GPU",
-            "ON THE GPU",
-            "PIXELS",
-            "KV",
-            "A PAIR",
-            "FITS",
-        ),
-        rows,
-    )
+    disk = ("FETCHED", "STAYS", "DISK AT MOST")
+    show_table(("QUANT", *disk, "PROCESSOR", "GPU", "ON THE GPU", "PIXELS", "KV", "A PAIR", "FITS"), rows)
 
 
 def _describe_offload(estimated: Estimated) -> str:

@@ -1,35 +1,52 @@
-"""What an evaluation's figures say, in sections of tables and lines: a terminal prints them, the report draws them."""
+"""What an evaluation's figures say, in tables, lines and charts: a terminal prints them, the report draws them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TextIO
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from vrt_lite.advice import install_extra
+from vrt_lite.errors import UsageError
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import NOT_JUDGED
+from vrt_lite.records.figures import Measure, Part
 from vrt_lite.show.table import show_table
-from vrt_lite.show.words import DIMENSION_NAMES, count_of, list_warnings, name_judge, percent
-from vrt_lite.show.wrapping import write_lines
+from vrt_lite.show.words import (
+    DIMENSION_NAMES,
+    LINE,
+    PAPER,
+    SIDE_COLOURS,
+    count_of,
+    list_warnings,
+    name_judge,
+)
+from vrt_lite.show.wrapping import print_lines
 
 if TYPE_CHECKING:
-    from vrt_lite.records.figures import Band, Baselines, Cost, Coverage, Figures, OrderFigures, Part, Share
+    from vrt_lite.records.figures import Accuracy, Coverage, Figures, OrderFigures, Share
 
-MEASURES: Final = {
-    "tau": "three classes, ties count; from the verdicts",
-    "diff": "pairs labelled a tie are left out; from the verdicts",
-    "calibrated": "as tau, from P(A) - P(B), its tie threshold fitted on these same pairs (Deutsch et al. 2023): an "
+Mark = Literal["tau", "diff", "other"]
+"""What a row of a chart shows: a measure that counts ties, one that leaves them out, or something else than the judge.
+"""
+_MEASURES: Final[tuple[str, ...]] = get_args(Measure)
+_MARKS: Final[tuple[Mark, ...]] = ("tau", "diff")
+_COLOURS: Final = dict(zip(("other", "tau", "diff"), SIDE_COLOURS, strict=True))
+_ABOUT: Final = "% right with 95 % intervals; tau and calibrated count ties, diff and sign do not; grey: other"
+_WIDTH, _DPI = 8.8, 200
+_NOTES: Final = (
+    "judged: the pairs judged in a dimension, of those labelled in it; its figures are of these alone",
+    "tau: three classes, ties count; from the verdicts",
+    "diff: pairs labelled a tie are left out; from the verdicts",
+    "calibrated: as tau, from P(A) - P(B), its tie threshold fitted on these same pairs (Deutsch et al. 2023): an "
     "upper estimate",
-    "sign": "as diff, from the sign of P(A) - P(B)",
-}
-"""The measures of accuracy, and how each counts."""
-_NOTES: Final = {
-    "judged": "the pairs judged in a dimension, of those labelled in it; its figures are of these alone",
-    **MEASURES,
-    "always tie, commonest": "the accuracy of a tie for every pair, and of the label that most of them have (for diff "
+    "sign: as diff, from the sign of P(A) - P(B)",
+    "always tie, commonest: the accuracy of a tie for every pair, and of the label that most of them have (for diff "
     "A or B), as tau / diff",
-    "in brackets": "95 % intervals, by Wilson's method; for a difference, by a bootstrap over prompts",
-}
+    "in brackets: 95 % intervals, by Wilson's method; for a difference, by a bootstrap over prompts",
+)
 _ORDERS: Final = {
     "given": "A shown first",
     "swapped": "B shown first",
@@ -38,7 +55,6 @@ _ORDERS: Final = {
 }
 _PART: Final = ("judged", "tau", "diff", "always tie", "commonest")
 _UNITS: Final = {"clip": "s", "prompt": "characters"}
-_ANSWERS: Final = {1: " A", 2: " B", 0: " tie", None: ""}
 _ROWS: Final = 10
 
 
@@ -61,49 +77,65 @@ class FigureSection:
     notes: Sequence[str] = ()
 
 
-def show_figures(figures: Figures, *, stream: TextIO, judge: str = "", run: str = "") -> None:
+@dataclass(frozen=True, slots=True)
+class ChartRow:
+    """A share from 0 to 1 and its interval, if it has one. `words` say both."""
+
+    label: str
+    value: float
+    low: float | None
+    high: float | None
+    words: str
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Some shares on one scale from 0 to 1; its name is a dimension's key."""
+
+    name: str
+    title: str
+    subtitle: str
+    rows: Sequence[ChartRow]
+
+
+def show_figures(figures: Figures, *, judge: str = "", run: str = "") -> None:
     """Print all of the figures for a person, and the names of the judge, with its scope, and of the run if given."""
-    warnings = [f"warning: {line}" for line in list_warnings(figures.conditions)]
-    write_lines([f"{name_set(figures)}: {describe_counts(figures)}", *describe_rows(figures), *warnings, ""], stream)
+    counts, *lines = describe_pairs(figures)
+    warnings = (f"warning: {line}" for line in list_warnings(figures.conditions))
+    print_lines([f"{name_set(figures)}: {counts}", *lines, *warnings, ""])
     for section in list_sections(figures, most=_ROWS):
         for table in section.tables:
-            show_table([name.upper() for name in table.head], table.rows, stream=stream)
-            stream.write("\n")
+            show_table([name.upper() for name in table.head], table.rows)
+            print()
         if lines := [*section.lines, *section.notes]:
-            write_lines([*lines, ""], stream)
+            print_lines([*lines, ""])
     named = {"judge": name_judge(judge, figures.scope), "run": run}
-    write_lines((f"{what}: {name}" for what, name in named.items() if name), stream)
+    print_lines((f"{what}: {name}" for what, name in named.items() if name))
 
 
 def list_sections(figures: Figures, *, most: int | None = None) -> list[FigureSection]:
     """List what the figures say; of groups and failures `most` are listed. What there is nothing of is left out."""
-    main, orders, failures = name_main(figures), figures.orders, figures.failures
-    failed = [[f"{of.name} ({of.order})", of.kind, of.why] for of in failures.first[:most]]
-    unnamed = sum(failures.counts.values()) - len(failed)
-    sections = (
-        FigureSection("Beside people's labels", _list_accuracy(figures), (), _list_notes(figures)),
-        FigureSection("Beside the published table", *_list_published(figures)),
-        FigureSection("By part", [Table((f"Subset{main}", *_PART), list(_list_parts(figures, most)))]),
-        FigureSection(
-            "What a judgement takes",
-            [Table(("A judgement takes", "mean", "median", "95th percentile"), list(_list_costs(figures.cost)))],
-            list(_describe_cost(figures.cost)),
-        ),
-        FigureSection(
-            "Who is shown first",
-            [Table((f"Order{main}", *_PART), _list_orders(orders))] if orders else [],
-            [*_describe_position(figures), *(_describe_orders(orders) if orders else ())],
-        ),
-        FigureSection(
-            "What could not be judged",
-            [Table(("Failed", "kind", "why"), failed, stacks=True)],
-            list(_describe_failures(figures, unnamed)),
-        ),
-    )
-    told = (
-        FigureSection(of.title, [table for table in of.tables if table.rows], of.lines, of.notes) for of in sections
-    )
-    return [of for of in told if of.tables or of.lines]
+    main, found = name_main(figures), list[FigureSection]()
+    failed = [[f"{of.name} ({of.order})", of.kind, of.why] for of in figures.failures.first[:most]]
+
+    def add(title: str, *tables: Table, lines: Iterable[str] = (), notes: Sequence[str] = ()) -> None:
+        section = FigureSection(title, [table for table in tables if table.rows], list(lines), notes)
+        if section.tables or section.lines:
+            found.append(section)
+
+    gaps = ((DIMENSION_NAMES[key], text) for key in figures.accuracy for text in _list_gaps(figures, key))
+    add("Beside people's labels", *_list_accuracy(figures), notes=[*_say_once(gaps), *_NOTES])
+    published = Table(("Published, overall", *_MEASURES), [*_list_published(figures)])
+    add("Beside the published table", published, lines=_describe_published(figures))
+    add("By part", Table((f"Subset{main}", *_PART), [*_list_parts(figures, most)]))
+    costs = Table(("A judgement takes", "mean", "median", "95th percentile"), [*_list_costs(figures)])
+    add("What a judgement takes", costs, lines=_describe_costs(figures))
+    orders = Table((f"Order{main}", *_PART), [*_list_orders(figures.orders)])
+    add("Who is shown first", orders, lines=_describe_orders(figures))
+    failures = Table(("Failed", "kind", "why"), failed, stacks=True)
+    add("What could not be judged", failures, lines=_describe_failures(figures, len(failed)))
+    return found
 
 
 def name_set(figures: Figures) -> str:
@@ -116,65 +148,54 @@ def name_main(figures: Figures) -> str:
     return "" if figures.main == OVERALL else f", {DIMENSION_NAMES[figures.main]}"
 
 
-def name_band(kind: str, band: Band) -> str:
-    """Name a quarter of the pairs by the length of "clip" or "prompt"."""
-    return f"{kind} {band.low:g} to {band.high:g} {_UNITS[kind]}"
-
-
-def describe_counts(figures: Figures) -> str:
-    """Say how many pairs were judged, failed, or are left to judge."""
+def describe_pairs(figures: Figures) -> Iterator[str]:
+    """Say how many pairs were judged, which rows of the table are no pair to judge, and which clip was shown first."""
     pairs = figures.pairs
     left = f", {pairs.left} left to judge" if pairs.left else ""
-    return f"{pairs.judged} of {count_of(pairs.chosen, 'pair')} judged, {pairs.failed} failed{left}"
+    yield f"{pairs.judged} of {count_of(pairs.chosen, 'pair')} judged, {pairs.failed} failed{left}"
+    if kinds := ", ".join(f"{count} {kind}" for kind, count in figures.left_out.items() if count):
+        yield f"rows of the table left out: {kinds}"
+    yield f"order: {_ORDERS[figures.order]}"
 
 
-def describe_rows(figures: Figures) -> list[str]:
-    """Say how many rows of the table are no pair to judge, if any, and which clip was shown first."""
-    kinds = ", ".join(f"{count} {kind}" for kind, count in figures.left_out.items() if count)
-    return [*([f"rows of the table left out: {kinds}"] if kinds else []), f"order: {_ORDERS[figures.order]}"]
-
-
-def _format_share(share: Share, *, digits: int = 1) -> str:
-    """Format a share in per cent with its interval, that with so many digits after the point."""
+def _format_share(share: Share) -> str:
+    """Format a share in per cent with its interval: "66.7 (39-86)"; "-" if it is of nothing."""
     if share.value is None:
         return "-"
-    return f"{_format_value(share)} ({100 * share.low:.{digits}f}-{100 * share.high:.{digits}f})"
+    return f"{_format_value(share)} ({100 * share.low:.0f}-{100 * share.high:.0f})"
 
 
 def _format_value(share: Share) -> str:
     return "-" if share.value is None else f"{100 * share.value:.1f}"
 
 
-def _format_baselines(of: Baselines) -> list[str]:
-    return [f"{_format_value(answer.tau)} / {_format_value(answer.diff)}" for answer in (of.tie, of.commonest)]
-
-
 def _list_accuracy(figures: Figures) -> list[Table]:
-    """List coverage, tau, diff and baselines of each dimension, and what is computed from probabilities.
-
-    The baselines are of the judged pairs; of the table before any is judged. None stands beside a dimension that the
-    judge left out of every verdict: there is nothing to compare.
-    """
+    """List coverage, tau, diff and baselines of each dimension, and what is computed from probabilities."""
     rows: list[list[str]] = []
     scores: list[list[str]] = []
     for key, of in figures.accuracy.items():
-        name, coverage = DIMENSION_NAMES[key], figures.coverage[key]
-        known = of.baselines if of else None if coverage.not_judged else figures.baselines.get(key)
-        shares = [_format_share(share, digits=0) for share in (of.tau, of.diff)] if of else [NOT_JUDGED, ""]
-        baselines = _format_baselines(known) if known else ["", ""]
-        rows.append([name, f"{coverage.pairs} of {coverage.labelled}", *shares, *baselines])
+        rows.append(_list_part(DIMENSION_NAMES[key], of or figures.coverage[key]))
         if of and of.probabilities:
-            scores.append([name, *(_format_share(share, digits=0) for share in (of.calibrated, of.sign))])
+            scores.append([DIMENSION_NAMES[key], _format_share(of.calibrated), _format_share(of.sign)])
     return [Table(("Accuracy %", *_PART), rows), Table(("By probabilities %", "calibrated", "sign"), scores)]
 
 
-def _list_notes(figures: Figures) -> list[str]:
-    """List what is to know of dimensions, what holds for several once, and what each column is."""
-    names: dict[str, list[str]] = {}
-    for key in figures.accuracy:
-        for text in _list_gaps(figures, key):
-            names.setdefault(text, []).append(DIMENSION_NAMES[key])
-    return [f"{', '.join(of)}: {text}" for text, of in names.items()] + [f"{of}: {text}" for of, text in _NOTES.items()]
+def _list_part(name: str, of: Coverage) -> list[str]:
+    """List a name, coverage, tau, diff, and both baselines as "tau / diff"."""
+    judged = f"{of.pairs} of {of.labelled}"
+    if not isinstance(of, Part) or not of.pairs:
+        return [name, judged, NOT_JUDGED, "", "", ""]
+    answers = (of.baselines.tie, of.baselines.commonest)
+    baselines = (f"{_format_value(answer.tau)} / {_format_value(answer.diff)}" for answer in answers)
+    return [name, judged, _format_share(of.tau), _format_share(of.diff), *baselines]
+
+
+def _say_once(told: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield each text once, after all the names that it is told of."""
+    names: dict[str, dict[str, None]] = {}
+    for name, text in told:
+        names.setdefault(text, {})[name] = None
+    return (f"{', '.join(of)}: {text}" for text, of in names.items())
 
 
 def _list_gaps(figures: Figures, key: str) -> Iterator[str]:
@@ -187,56 +208,47 @@ def _list_gaps(figures: Figures, key: str) -> Iterator[str]:
     if of.undecided:
         yield f"{of.undecided} of {count_of(of.pairs, 'pair')} undecided, which never counts as right"
     if of.failed:
-        tau, diff = _format_share(of.tau_all), _format_share(of.diff_all)
-        yield f"{of.failed} failed counted as wrong: tau {tau}, diff {diff}"
+        yield f"{of.failed} failed counted as wrong: tau {_format_share(of.tau_all)}, diff {_format_share(of.diff_all)}"
     if of.prompts != of.pairs:
-        independent = (
-            "pairs of one prompt are not independent, as the intervals take them to be, so those are too narrow"
+        yield (
+            f"{of.pairs} pairs have {count_of(of.prompts, 'prompt')}; pairs of one prompt are not independent, as the "
+            "intervals take them to be, so those are too narrow"
         )
-        yield f"{of.pairs} pairs have {count_of(of.prompts, 'prompt')}; {independent}"
     if of.calibrated.threshold is not None:
         yield f"calibrated: a tie is |P(A) - P(B)| <= {of.calibrated.threshold:.3g}"
     if of.probabilities < of.pairs:
         yield f"{of.pairs - of.probabilities} verdict(s) came without probabilities and are in tau and diff alone"
 
 
-def _list_published(figures: Figures) -> tuple[list[Table], list[str]]:
-    """List the published figures beside this run's, for the measures from verdicts and for those from scores.
+def _list_published(figures: Figures) -> Iterator[list[str]]:
+    """Yield the published figures, beside them this run's, and the baselines of the whole table."""
+    known, own = figures.published, figures.accuracy.get(OVERALL)
+    if not known or not known.figures:
+        return
+    for model in known.models:
+        values = (known.find_value(model, measure) for measure in _MEASURES)
+        yield [model, *("-" if value is None else f"{100 * value:.1f}" for value in values)]
+    if own:
+        run = f"this run, {count_of(own.pairs, 'pair')}"
+        yield [run, *(_format_share(getattr(own, measure)) for measure in _MEASURES)]
+    if whole := figures.baselines.get(OVERALL):
+        for answer, of in {"always tie": whole.tie, "commonest answer": whole.commonest}.items():
+            pairs = f"{answer}, all {count_of(whole.pairs, 'pair')}"
+            yield [pairs, _format_share(of.tau), _format_share(of.diff), "", ""]
 
-    The baselines of the whole table stand beside the first. The lines say where they are from, and what was found.
-    """
-    known, own, pairs = figures.published, figures.accuracy.get(OVERALL), figures.pairs
+
+def _describe_published(figures: Figures) -> Iterator[str]:
+    """Say where the published figures are from, and what was found; or that there are some of other splits alone."""
+    known = figures.published
     if not known:
-        return [], []
-    run = "this run" if pairs.judged == pairs.chosen else f"this run, {count_of(pairs.judged, 'pair')}"
-    tables: list[Table] = []
-    for measures in (("tau", "diff"), ("calibrated", "sign")):
-        rows: list[list[str]] = []
-        for model in known.models:
-            values = [known.find_value(model, measure) for measure in measures]
-            if any(values):
-                rows.append([model, *("-" if value is None else f"{100 * value:.1f}" for value in values)])
-        if rows and own:
-            rows.append([run, *(_format_share(getattr(own, measure)) for measure in measures)])
-        if rows and not tables and (whole := figures.baselines.get(OVERALL)):
-            of, answers = f", all {count_of(whole.pairs, 'pair')}", (whole.commonest.tau, whole.commonest.diff)
-            rows.append([f"always tie{of}", _format_share(whole.tie.tau), _format_share(whole.tie.diff)])
-            named = [f"{_format_share(share)}{_ANSWERS[share.answer] if share.of else ''}" for share in answers]
-            rows.append([f"commonest answer{of}", *named])
-        tables.append(Table(("Published, overall", *measures), rows))
-    noted: dict[str, dict[str, None]] = {}
-    for figure in known.figures:
-        if figure.note:
-            noted.setdefault(figure.note, {})[figure.model] = None
-    lines = [f"source: {source}" for source in dict.fromkeys(figure.source for figure in known.figures)]
-    lines += [*(f"{', '.join(models)}: {note}" for note, models in noted.items()), *known.left_out]
+        return
+    yield from (f"source: {source}" for source in dict.fromkeys(figure.source for figure in known.figures))
+    yield from _say_once((figure.model, figure.note) for figure in known.figures if figure.note)
+    yield from known.left_out
     if known.other_splits and not known.figures:
         splits = ", ".join(known.other_splits)
         this = f"not of {figures.split}" if figures.split else "and this table's name does not tell which it is of"
-        lines.append(
-            f"Published figures of this set are of split {splits}, {this}: they are not comparable with these."
-        )
-    return tables, lines
+        yield f"Published figures of this set are of split {splits}, {this}: they are not comparable with these."
 
 
 def _list_parts(figures: Figures, most: int | None) -> Iterator[list[str]]:
@@ -244,61 +256,49 @@ def _list_parts(figures: Figures, most: int | None) -> Iterator[list[str]]:
     for of in figures.subsets:
         yield _list_part(f"{of.name} (hard): from {of.least:g} {_UNITS[of.of]}", of)
     for kind, bands in figures.bands.items():
-        yield from (_list_part(name_band(kind, band), band) for band in (bands if len(bands) > 1 else ()))
+        for of in bands if len(bands) > 1 else ():
+            yield _list_part(f"{kind} {of.low:g} to {of.high:g} {_UNITS[kind]}", of)
     yield from (_list_part(f"group {of.name}", of) for of in figures.groups[:most])
     if most and len(figures.groups) > most:
         yield [f"and {len(figures.groups) - most} groups more (--json)", *[""] * len(_PART)]
 
 
-def _list_part(name: str, of: Part) -> list[str]:
-    """List a name, coverage, tau, diff, and both baselines as "tau / diff"."""
-    if of.labelled and not of.pairs:
-        return [name, _format_coverage(of), NOT_JUDGED, "", "", ""]
-    return [name, _format_coverage(of), _format_share(of.tau), _format_share(of.diff), *_format_baselines(of.baselines)]
+def _list_costs(figures: Figures) -> Iterator[list[str]]:
+    for name in ("rounds", "calls", "seconds", "tokens"):
+        if spread := getattr(figures.cost, name):
+            yield [name, *(f"{value:.4g}" for value in (spread.mean, spread.median, spread.p95))]
 
 
-def _format_coverage(of: Coverage) -> str:
-    return f"{of.pairs} of {of.labelled} ({percent(of.pairs / of.labelled)})" if of.labelled else "0 of 0"
-
-
-def _list_costs(cost: Cost) -> Iterator[list[str]]:
-    spreads = {"rounds": cost.rounds, "calls": cost.calls, "seconds": cost.seconds, "tokens": cost.tokens}
-    for name, of in spreads.items():
-        if of:
-            yield [name, *(f"{value:.4g}" for value in (of.mean, of.median, of.p95))]
-
-
-def _describe_cost(cost: Cost) -> Iterator[str]:
-    """Say how often the judge asked for frames, ended on a recommendation, and how many rounds it took."""
+def _describe_costs(figures: Figures) -> Iterator[str]:
+    """Say how often the judge asked for frames, and ended on a recommendation."""
+    cost = figures.cost
     if not cost.judgements:
         return
     yield f"tool rate: {_format_share(cost.tool_rate)} % of {count_of(cost.judgements, 'judgement')} asked for frames"
     if cost.recommended.right:
         yield f"only recommended, without a final answer: {_format_share(cost.recommended)} %"
-    if cost.rounds_histogram:
-        yield f"judgements by rounds: {', '.join(f'{n}: {count}' for n, count in cost.rounds_histogram.items())}"
 
 
-def _describe_position(figures: Figures) -> Iterator[str]:
-    position = figures.position
+def _list_orders(orders: OrderFigures | None) -> Iterator[list[str]]:
+    if orders:
+        for name, of in {"A first": orders.given, "B first": orders.swapped, "averaged": orders.averaged}.items():
+            if of:
+                yield _list_part(name, of)
+
+
+def _describe_orders(figures: Figures) -> Iterator[str]:
+    position, orders = figures.position, figures.orders
     if position.verdicts.of:
         labels = f"; {_format_share(position.labels)} % by the labels" if position.labels.of else ""
         yield f"the video shown first wins {_format_share(position.verdicts)} % of the verdicts that are no tie{labels}"
-
-
-def _list_orders(orders: OrderFigures) -> list[list[str]]:
-    parts = {"A first": orders.given, "B first": orders.swapped, "averaged": orders.averaged}
-    return [_list_part(name, part) for name, part in parts.items() if part]
-
-
-def _describe_orders(orders: OrderFigures) -> Iterator[str]:
+    if orders is None:
+        return
     if (effect := orders.effect) and effect.tau is not None:
         change = f"{100 * effect.tau:+.1f} ({100 * effect.low:+.1f} to {100 * effect.high:+.1f})"
         pairs = count_of(effect.pairs, "pair")
         yield f"effect of B first on tau: {change} points, over {pairs} judged in both orders"
     if orders.averaged and (count := orders.averaged.undecided):
-        are = f"{count_of(count, 'pair')} {'is' if count == 1 else 'are'}"
-        yield f"averaged, {are} undecided, as the orders name opposite winners: never counted as right"
+        yield f"averaged, undecided in {count_of(count, 'pair')}, as the orders name opposite winners: never right"
     if orders.disagree:
         shares = (
             f"{key} {f'{_format_share(of)} of {of.of}' if of else NOT_JUDGED}" for key, of in orders.disagree.items()
@@ -306,8 +306,95 @@ def _describe_orders(orders: OrderFigures) -> Iterator[str]:
         yield f"orders disagree, % of pairs judged in both: {', '.join(shares)}"
 
 
-def _describe_failures(figures: Figures, unnamed: int) -> Iterator[str]:
+def _describe_failures(figures: Figures, named: int) -> Iterator[str]:
+    """Say how many failures there are of each kind, and how many beside the `named` ones."""
     if counts := figures.failures.counts:
         yield "failed: " + ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    if unnamed > 0:
-        yield f"and {unnamed} more (--json names 200)"
+        if (more := sum(counts.values()) - named) > 0:
+            yield f"and {more} more (--json names 200)"
+
+
+# Charts
+
+
+def list_charts(figures: Figures) -> list[Chart]:
+    """Make a chart of each dimension that was judged; what would have one row is left out."""
+    charts = (
+        Chart(key, f"accuracy, {_name_covered(DIMENSION_NAMES[key], of)}", _ABOUT, list(_list_rows(figures, key, of)))
+        for key, of in figures.accuracy.items()
+        if of
+    )
+    return [chart for chart in charts if len(chart.rows) > 1]
+
+
+def _list_rows(figures: Figures, key: str, of: Accuracy) -> Iterator[ChartRow]:
+    """Yield each measure of a dimension beside published figures and baselines."""
+    published = figures.published.figures if figures.published and key == OVERALL else ()
+    for measure, mark in zip(_MEASURES, _MARKS * 2, strict=True):
+        yield from _list_share(measure, getattr(of, measure), mark)
+        for known in published:
+            if known.measure == measure:
+                label, words = f"{known.model}, {measure}", f"{100 * known.value:.1f}"
+                yield ChartRow(label, known.value, None, None, words, "other")
+    # "Always tie" has no diff to draw: it is 0.
+    yield from _list_share("always tie, tau", of.baselines.tie.tau, "other")
+    yield from _list_share("commonest answer, tau", of.baselines.commonest.tau, "other")
+    yield from _list_share("commonest answer, diff", of.baselines.commonest.diff, "other")
+
+
+def _name_covered(name: str, of: Coverage) -> str:
+    """Add to a name how many of its pairs were judged, unless all were."""
+    return name if of.pairs == of.labelled else f"{name} ({of.pairs} of {of.labelled})"
+
+
+def _list_share(label: str, share: Share, mark: Mark) -> Iterator[ChartRow]:
+    """Yield a row for a share, if it is of any pairs; its words end with their number."""
+    if share.value is not None:
+        yield ChartRow(label, share.value, share.low, share.high, f"{_format_share(share)} of {share.of}", mark)
+
+
+def draw_plots(figures: Figures, folder: Path) -> list[Path]:
+    """Draw the charts as PNG files in a folder, which is made; return their paths.
+
+    Raises UsageError without matplotlib, and for a folder that cannot be written.
+    """
+    check_plots()
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for chart in list_charts(figures):
+            written.append(folder / f"accuracy-{chart.name}.png")
+            _draw_chart(f"{name_set(figures)}: {chart.title}", chart).savefig(written[-1])
+    except OSError as error:
+        raise UsageError(f"The plots cannot be written to {folder}: {error.strerror or error}.") from error
+    return written
+
+
+def check_plots() -> None:
+    """Raise UsageError if matplotlib, which draws the plots, is missing."""
+    if not find_spec("matplotlib"):
+        raise UsageError(f"Plots are drawn by matplotlib, which is missing. Install it: {install_extra('eval')}")
+
+
+def _draw_chart(title: str, chart: Chart) -> Any:
+    """Draw a row for each share on a scale from 0 to 100 %: a dot with its interval as a line.
+
+    The plot is Any, because matplotlib's own types are incomplete.
+    """
+    from matplotlib.figure import Figure
+
+    height = 1.2 + 0.26 * len(chart.rows)
+    plot: Any = Figure(figsize=(_WIDTH, height), dpi=_DPI, layout="constrained", facecolor=PAPER)
+    plot.suptitle(title, size=12, weight="bold")
+    plot.supxlabel(chart.subtitle, size=9)
+    axes = plot.add_subplot(facecolor=PAPER)
+    for i, row in enumerate(chart.rows):
+        axes.plot(row.value, i, "o", color=_COLOURS[row.mark])
+        if row.low is not None:
+            axes.plot([row.low, row.high], [i, i], "|-", color=_COLOURS[row.mark])
+    axes.set_yticks(range(len(chart.rows)), [f"{row.label}: {row.words}" for row in chart.rows])
+    axes.set_xlim(-0.02, 1.02)
+    axes.xaxis.set_major_formatter("{x:.0%}")
+    axes.grid(axis="x", color=LINE)
+    axes.invert_yaxis()
+    return plot

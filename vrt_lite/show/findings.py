@@ -4,47 +4,41 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, TextIO
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.show.words import console_on, count_of, safe
-from vrt_lite.show.wrapping import terminal_width, wrap_line, write_lines
+from vrt_lite.show.wrapping import terminal_width, wrap_line
 
-_STYLES: Final = {"heading": "bold", "ok": "green", "note": "yellow", "problem": "bold red"}
+_STYLES: Final = {"ok": "green", "note": "yellow", "problem": "bold red"}
 _INDENT: Final = 11
 """Columns before a finding's text."""
 
 
-def show_findings(groups: Mapping[str, Sequence[Finding]], *, stream: TextIO | None = None) -> None:
+def show_findings(groups: Mapping[str, Sequence[Finding]]) -> None:
     """Print all findings: in colour and wrapped on a terminal, else a line each. A command is never wrapped."""
-    to = stream or sys.stdout
-    if not to.isatty():
-        write_lines((line for _, line in list_lines(groups)), to)
-        return
     from rich.text import Text
 
-    console = console_on(to)
-    for kind, line in list_lines(groups, width=terminal_width(to)):
-        text = Text(safe(line, encoding=to.encoding or "utf-8"))
-        text.stylize(_STYLES.get(kind, ""), 0, _INDENT)
+    console, width = console_on(sys.stdout), terminal_width(sys.stdout)
+
+    def tell(line: str, style: str = "") -> None:
+        text = Text(safe(line, encoding=console.encoding))
+        text.stylize(style, 0, _INDENT)
         console.print(text, soft_wrap=True)
 
-
-def list_lines(groups: Mapping[str, Sequence[Finding]], *, width: int = 0) -> Iterator[tuple[str, str]]:
-    """Yield each line after what it begins: a "heading", or the level of a finding; "" for any other line."""
     for group, findings in groups.items():
         if findings:
-            yield "heading", group
+            tell(group, "bold")
         for finding in findings:
             heading = f"  {finding.level:<{_INDENT - 3}} "
             first, *lines = wrap_line(heading + finding.text, width, indent=_INDENT - 2)
-            yield finding.level, first
+            tell(first, _STYLES[finding.level])
             for line in lines:
-                yield "", line
+                tell(line)
             if finding.next_step:
-                yield "", f"{' ' * _INDENT}next: {finding.next_step}"
-    yield "", describe_findings(groups)
+                tell(f"{' ' * _INDENT}next: {finding.next_step}")
+    tell(describe_findings(groups))
 
 
 def describe_findings(groups: Mapping[str, Sequence[Finding]]) -> str:

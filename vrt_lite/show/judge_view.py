@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final, Self, TextIO
+from typing import Any, Final, TextIO
 
 from vrt_lite.interfaces import (
     Encoding,
@@ -20,7 +20,7 @@ from vrt_lite.interfaces import (
     Wrote,
 )
 from vrt_lite.protocol.tags import PartReader
-from vrt_lite.show.screen import Screen, Status
+from vrt_lite.show.screen import Screen, Status, View
 from vrt_lite.show.words import describe_event, format_range, format_time, name_frames, name_round
 
 _ROWS: Final = 12
@@ -36,26 +36,22 @@ _HEADINGS: Final = {
 _EXCHANGED: Final = "Shown the other way round: what the judge now calls Video 1 is video 2."
 
 
-class JudgeView:
+class JudgeView(View):
     """Shows one comparison on a `Screen` with these options. A context manager.
 
     A pipe gets the judge's text only if `verbose`; a terminal then keeps it.
     """
 
     def __init__(self, stream: TextIO | None = None, *, verbose: bool = False, **of_screen: Any) -> None:
-        self._screen = Screen(stream, rows=None if verbose else _ROWS, **of_screen)
-        self._tells_text = verbose or self._screen.is_live
+        super().__init__(Screen(stream, rows=None if verbose else _ROWS, **of_screen))
+        self._tells_text = verbose or self._screen.console is not None
         self._reader = PartReader()
         self._kind = self._text = self._working = self._predicted = ""
         self._start = time.monotonic()
 
-    def __enter__(self) -> Self:
-        self._screen.__enter__()
-        return self
-
     def __exit__(self, *exc: object) -> None:
         self._tell_lines(end=True)
-        self._screen.__exit__(*exc)
+        super().__exit__(*exc)
 
     def observe(self, event: Event) -> None:
         """Show what the judge does."""
@@ -65,7 +61,7 @@ class JudgeView:
             case Predicted(predicted, longer):
                 self._start, self._predicted = time.monotonic(), format_range(longer or predicted)
                 second = f", or {format_range(longer)} with a second order" if longer else ""
-                if not self._screen.is_live:
+                if not self._screen.console:
                     self._screen.say(f"this will take {format_range(predicted)} here{second}")
             case Working(what):
                 now, self._working = what != self._working, what
@@ -82,16 +78,17 @@ class JudgeView:
             case RoundEnded(order, number):
                 self._tell_lines(end=True)
                 self._screen.step(f"{name_round(order, number)}: {describe_event(event)}")
+                return
             case _:
                 pass
-        if (words := describe_event(event)) and not isinstance(event, RoundEnded):
+        if words := describe_event(event):
             self._screen.show(Status(words, done, total, self._describe_time), now=now)
 
     def _describe_time(self) -> str:
         seconds = time.monotonic() - self._start
-        if not self._screen.is_live and not (self._predicted and seconds >= 1):
-            return ""
-        return format_time(seconds) + (f" of {self._predicted}" if self._predicted else "")
+        if not self._predicted:
+            return format_time(seconds) if self._screen.console else ""
+        return f"{format_time(seconds)} of {self._predicted}" if self._screen.console or seconds >= 1 else ""
 
     def _tell_part(self, kind: str, part: str) -> None:
         """Tell what the judge wrote: complete lines under a heading for each part, the rest as a draft."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TextIO
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from vrt_lite.measures.flags import describe_flags
-from vrt_lite.protocol.messages import OVERALL
+from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import describe
-from vrt_lite.show.table import GAP, write_columns
+from vrt_lite.show.table import GAP, begin_table, print_columns
 from vrt_lite.show.words import Glyphs, console_on, glyphs_for, list_warnings, name_judge, safe
-from vrt_lite.show.wrapping import cut_middle, write_lines
+from vrt_lite.show.wrapping import cut_middle, print_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 _CLIP, _SCALE, _GROUP, _FLAGGED = "CLIP", "95 %", "GROUP", "FLAGGED"
 _COUNTED = ("WON", "TIED", "LOST", "UNDECIDED")
-_MOST_NAMED = 3
+_SPARE: Final = (_COUNTED, (_SCALE,), DIMENSIONS, ("LOW", "HIGH"), (_FLAGGED,))
+"""The columns that a board leaves out for long names, in this order."""
 _STYLES: Final = {"LOW": "dim", "HIGH": "dim", _SCALE: "cyan", _GROUP: "dim", _FLAGGED: "yellow"}
+_MOST_NAMED = 3
 _ENOUGH = 28
 """Cells for a clip's name below which a board leaves out other columns."""
 _CELLS = 16
@@ -40,34 +42,28 @@ def show_ladders(
     judge: str = "",
     scope: str = "",
     verbose: bool = False,
-    stream: TextIO | None = None,
 ) -> None:
     """Print the leaderboard of each group, its notes, the clips that were left out, and the judge's and run's names.
 
     `scope` says what the judge sees. Of many notes of a kind the first three are printed, and all if `verbose`.
     """
-    to = stream or sys.stdout
     for number, ladder in enumerate(ladders):
         if number:
-            to.write("\n")
+            print()
         if len(ladders) > 1 or ladder.group:
-            write_lines([f"{ladder.group or ladder.prompt}:"], to)
-        names = None
-        if to.isatty():
-            console = console_on(to)
+            print_lines([f"{ladder.group or ladder.prompt}:"])
+        if sys.stdout.isatty() and ladder.standings:
+            console = console_on(sys.stdout)
             console.print(draw_board(ladder, console))
-            names = _fit_columns(ladder, console)[1]
         else:
-            columns = list_columns(ladder)
-            write_columns(list(columns), list(zip(*columns.values(), strict=True)), to)
-        write_lines(list_notes(ladder, names, most=None if verbose else _MOST_NAMED), to)
-        write_lines((f"warning: {line}" for line in list_warnings(ladder.conditions)), to)
-    write_lines((f"left out: {str(out.path)!r} {out.reason}" for out in left_out if out.broken), to)
-    write_lines((f"note: {str(out.path)!r} {out.reason}" for out in left_out if not out.broken), to)
-    write_lines([*([f"judge: {name_judge(judge, scope)}"] if judge else []), f"run: {run}"], to)
+            print_columns([[heading, *cells] for heading, cells in list_columns(ladder).items()])
+        print_lines(list_notes(ladder, most=None if verbose else _MOST_NAMED))
+        print_lines(f"warning: {line}" for line in list_warnings(ladder.conditions))
+    print_lines(f"{'left out' if out.broken else 'note'}: {str(out.path)!r} {out.reason}" for out in left_out)
+    print_lines([*([f"judge: {name_judge(judge, scope)}"] if judge else []), f"run: {run}"])
 
 
-def show_conclusions(ladders: Sequence[Ladder], *, stream: TextIO | None = None) -> None:
+def show_conclusions(ladders: Sequence[Ladder]) -> None:
     """Print one line for each group: the best clip, those that are as good, and those that are flagged.
 
     "Best: a.mp4. As good: b.mp4. Flagged: c.mp4 (stutter)."
@@ -75,7 +71,7 @@ def show_conclusions(ladders: Sequence[Ladder], *, stream: TextIO | None = None)
     for ladder in ladders:
         if line := describe_conclusion(ladder):
             group = f"{ladder.group}: " if ladder.group else ""
-            write_lines([f"{group}{line}"], stream or sys.stdout)
+            print_lines([f"{group}{line}"])
 
 
 def describe_conclusion(ladder: Ladder) -> str:
@@ -93,138 +89,116 @@ def name_first(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + more
 
 
-def show_winners(
-    chosen: Sequence[tuple[str, Sequence[RankedClip]]], copies: Sequence[Path], *, stream: TextIO | None = None
-) -> None:
+def show_winners(chosen: Sequence[tuple[str, Sequence[RankedClip]]], copies: Sequence[Path]) -> None:
     """Print the winners' files, best first, and where they were copied to."""
     targets = iter(copies)
     for group, clips in chosen:
         for place, clip in enumerate(clips, start=1):
             copy = next(targets, None)
             of_group, copied = f" of {group}" if group else "", f" -> {copy}" if copy else ""
-            write_lines([f"winner {place}{of_group}: {clip.path}{copied}"], stream or sys.stdout)
+            print_lines([f"winner {place}{of_group}: {clip.path}{copied}"])
 
 
 def list_columns(ladder: Ladder, most: int | None = None, *, glyphs: Glyphs | None = None) -> dict[str, list[str]]:
     """List the cells of a leaderboard by heading, a cell a place; of `most` places at most.
 
-    With `glyphs` the intervals are drawn too, and numbers are rounded for it.
+    With `glyphs` the intervals are drawn too, and numbers are rounded for it. A column without a value is left out.
     """
-    standings = ladder.standings[:most]
-    clips = [ladder.clips[standing.clip] for standing in standings]
-    overall = [standing.ratings[OVERALL] for standing in standings]
-    digits = 1 if glyphs else 2
-    columns = {"RANK": [str(standing.rank) for standing in standings], _CLIP: [clip.name for clip in clips]}
-    columns["RATING"] = [_signed(rated.strength, digits) for rated in overall]
-    columns["LOW"] = [_signed(rated.low, digits) for rated in overall]
-    columns["HIGH"] = [_signed(rated.high, digits) for rated in overall]
-    if glyphs:
-        columns[_SCALE] = _draw_intervals(overall, glyphs)
-    # Letters of two characters are told apart by commas.
-    columns[_GROUP] = [
-        ("," if any(len(letter) > 1 for letter in standing.letters) else "").join(standing.letters)
-        for standing in standings
-    ]
-    for key in ladder.judged:
-        columns[key] = [_signed(standing.ratings[key].strength, digits) for standing in standings]
-    for heading in _COUNTED:
-        columns[heading] = [str(getattr(standing, heading.lower())) for standing in standings]
-    return columns | ({_FLAGGED: [describe_flags(clip.flags) for clip in clips]} if ladder.flagged else {})
+    standings, digits = ladder.standings[:most], 1 if glyphs else 2
+    overall = [of.ratings[OVERALL] for of in standings]
+
+    def sign(values: Iterable[float | None]) -> list[str]:
+        # Adding 0 makes no "-0.0".
+        return ["" if value is None else f"{round(value, digits) + 0.0:+.{digits}f}" for value in values]
+
+    columns = {
+        "RANK": [str(of.rank) for of in standings],
+        _CLIP: [of.name for of in standings],
+        "RATING": sign(of.strength for of in overall),
+        "LOW": sign(of.low for of in overall),
+        "HIGH": sign(of.high for of in overall),
+        _SCALE: _draw_intervals(overall, glyphs) if glyphs else [],
+        # Letters of two characters are told apart by commas.
+        _GROUP: [("," if any(len(letter) > 1 for letter in of.letters) else "").join(of.letters) for of in standings],
+        **{key: sign(of.ratings[key].strength for of in standings) for key in ladder.judged},
+        **{heading: [str(getattr(of, heading.lower())) for of in standings] for heading in _COUNTED},
+        _FLAGGED: [describe_flags(ladder.clips[of.clip].flags) for of in standings],
+    }
+    return {heading: cells for heading, cells in columns.items() if any(cells)}
 
 
 def draw_board(ladder: Ladder, console: Console, most: int | None = None) -> RenderableType:
-    """Return the places as a table that fits the console. `most` limits the rows to the best."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+    """Return the places as a table that fits the console. `most` limits the rows to the best.
 
-    columns, _ = _fit_columns(ladder, console, most)
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
-    for heading in columns:
-        left, folds = heading in (_CLIP, _SCALE, _GROUP, _FLAGGED), heading in (_GROUP, _FLAGGED)
-        justify = "left" if left else "right"
-        table.add_column(heading, justify=justify, style=_STYLES.get(heading), no_wrap=not folds, overflow="fold")
-    for cells in zip(*columns.values(), strict=True):
-        bold = (_CLIP, "RATING") if cells[0] == "1" else ()
-        named = zip(columns, cells, strict=True)
-        table.add_row(*(Text(cell, "bold" if heading in bold else "") for heading, cell in named))
-    more = len(ladder.standings) - len(ladder.standings[:most])
-    return Group(table, Text(f"and {more} more", "dim")) if more else table
-
-
-def _fit_columns(ladder: Ladder, console: Console, most: int | None = None) -> tuple[dict[str, list[str]], list[str]]:
-    """Choose the columns of a board. Returns them, and the names of all clips as the board shows them.
-
-    Long names take the room that there is, then that of the counts, the scale, the dimensions, the interval and the
-    flags, in this order. A name that is still too long loses its middle.
+    Long names take the room that there is, then that of `_SPARE`. One that is still too long loses its middle.
     """
     from rich.cells import cell_len
+    from rich.console import Group
+    from rich.text import Text
 
     glyphs = glyphs_for(console.options)
     columns = list_columns(ladder, most, glyphs=glyphs)
-    names = [safe(clip.name, encoding=console.encoding) for clip in ladder.clips]
-    enough, room = min(max(map(cell_len, names), default=0), _ENOUGH), 0
+    names = [safe(name, encoding=console.encoding) for name in columns.pop(_CLIP, [])]
     widths = {heading: GAP + max(map(cell_len, [heading, *cells])) for heading, cells in columns.items()}
-    del widths[_CLIP]
-    for headings in ((), _COUNTED, (_SCALE,), ladder.judged, ("LOW", "HIGH"), (_FLAGGED,)):
-        for heading in widths.keys() & headings:
-            del widths[heading]
-        room = console.width - sum(widths.values())
-        if room >= enough:
-            break
-    names = [cut_middle(name, max(room, len(_CLIP)), ellipsis=glyphs.ellipsis) for name in names]
-    columns[_CLIP] = [names[standing.clip] for standing in ladder.standings[:most]]
-    return {heading: cells for heading, cells in columns.items() if heading in widths or heading == _CLIP}, names
+    enough, room = min(max(map(cell_len, names), default=0), _ENOUGH), console.width - sum(widths.values())
+    for headings in _SPARE:
+        if room < enough:
+            room += sum(widths.pop(heading, 0) for heading in headings)
+    columns[_CLIP] = [cut_middle(name, max(room, len(_CLIP)), ellipsis=glyphs.ellipsis) for name in names]
+    shown = ["RANK", _CLIP, *list(widths)[1:]]
+    table = begin_table()
+    for heading in shown:
+        justify = "left" if heading in (_CLIP, _SCALE, _GROUP, _FLAGGED) else "right"
+        table.add_column(heading, justify=justify, style=_STYLES.get(heading), overflow="fold")
+    for rank, *cells in zip(*(columns[heading] for heading in shown), strict=True):
+        table.add_row(rank, *cells, style="bold" if rank == "1" else "")
+    more = len(ladder.standings) - table.row_count
+    return Group(table, Text(f"and {more} more", "dim")) if more else table
 
 
 def _draw_intervals(overall: Sequence[Rated], glyphs: Glyphs) -> list[str]:
     """Draw each interval as a line, the rating as a block in it, all on one scale."""
-    lowest = min((rated.span[0] for rated in overall), default=0.0)
-    highest = max((rated.span[1] for rated in overall), default=0.0)
-    scale = (_CELLS - 1) / ((highest - lowest) or 1.0)
+    ends = [end for rated in overall for end in rated.span]
+    scale = (_CELLS - 1) / ((max(ends) - min(ends)) or 1.0)
     drawn: list[str] = []
     for rated in overall:
-        low, at, high = (round((value - lowest) * scale) for value in (rated.span[0], rated.strength, rated.span[1]))
-        line = [" "] * low + [glyphs.rule] * (high + 1 - low)
-        line[at] = glyphs.block
-        drawn.append("".join(line))
+        values = (rated.span[0], rated.strength, rated.span[1])
+        low, at, high = (round((value - min(ends)) * scale) for value in values)
+        drawn.append(" " * low + glyphs.rule * (at - low) + glyphs.block + glyphs.rule * (high - at))
     return drawn
 
 
-def list_notes(ladder: Ladder, names: Sequence[str] | None = None, *, most: int | None = None) -> Iterator[str]:
-    """Yield what is to know of a ladder, a line each; of a kind of notes `most`, then how many more there are.
-
-    `names` are the clips' names as they are shown.
-    """
-    names = names or [clip.name for clip in ladder.clips]
+def list_notes(ladder: Ladder, *, most: int | None = None) -> Iterator[str]:
+    """Yield what is to know of a ladder, a line each; of a kind of notes `most`, then how many more there are."""
+    names = [clip.name for clip in ladder.clips]
     pairs = [pair for pair in ladder.pairs if pair.preferences]
     if ladder.first is None:
         yield f"scored: {ladder.judgements} clips, each by itself; the other order of a pair is its mirror"
     else:
         yield f"judged: {len(pairs)} of {ladder.possible_pairs} pairs, {ladder.judgements} judgement(s)"
-    if groups := _list_alike(ladder, names):
-        yield from _first_lines([f"cannot be told apart: {', '.join(group)}" for group in groups], most)
+    if groups := _list_alike(ladder):
+        yield from _list_first([f"cannot be told apart: {', '.join(group)}" for group in groups], most)
     elif len(ladder.standings) > 1 and ladder.first:
         yield "every clip can be told from the next"
     cycles = [" > ".join(names[clip] for clip in (*cycle, cycle[0])) for cycle in ladder.cycles]
-    yield from _first_lines([f"goes round: {cycle}" for cycle in cycles], most)
+    yield from _list_first([f"goes round: {cycle}" for cycle in cycles], most)
     if pairs and ladder.first:
         yield _describe_position(ladder.first)
     if differing := [pair for pair in pairs if pair.disagreements]:
         yield _describe_orders(ladder.orders)
-        yield from _first_lines([_describe_disagreement(pair, names) for pair in differing], most)
+        yield from _list_first([_describe_disagreement(pair, names) for pair in differing], most)
     if ladder.failures:
         why = next(error for pair in ladder.pairs for error in pair.errors)
         yield f"warning: {ladder.failures} judgement(s) gave no verdict, for example: {why}"
-    yield from _first_lines([f"not ranked: {names[of.clip]}: {of.reason}" for of in ladder.unranked], most)
+    yield from _list_first([f"not ranked: {of.name}: {of.reason}" for of in ladder.unranked], most)
 
 
-def _list_alike(ladder: Ladder, names: Sequence[str]) -> list[list[str]]:
+def _list_alike(ladder: Ladder) -> list[list[str]]:
     """List the names in each group of more than one clip that cannot be told apart."""
     groups: dict[str, list[str]] = {}
     for standing in ladder.standings:
         for letter in standing.letters:
-            groups.setdefault(letter, []).append(names[standing.clip])
+            groups.setdefault(letter, []).append(standing.name)
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -237,14 +211,8 @@ def _describe_position(first: Rated) -> str:
 
 def _describe_orders(orders: OrderCounts) -> str:
     """Say in how many pairs the two orders choose differently, overall and by dimension."""
-    overall = f"overall in {orders.differ[OVERALL]} of {orders.pairs} pairs judged in both"
-    undecided = f"{orders.undecided[OVERALL]} of them undecided"
-    dimensions = ", ".join(
-        f"{key} in {count}" + (f" of {orders.judged[key]}" if orders.judged[key] < orders.pairs else "")
-        for key, count in orders.differ.items()
-        if key != OVERALL
-    )
-    return f"orders disagree {overall}, {undecided}; {dimensions}"
+    counts = ", ".join(f"{key} in {count} of {orders.judged[key]}" for key, count in orders.differ.items())
+    return f"orders disagree, of the pairs judged in both: {counts}; {orders.undecided[OVERALL]} undecided overall"
 
 
 def _describe_disagreement(pair: LadderPair, names: Sequence[str]) -> str:
@@ -254,11 +222,7 @@ def _describe_disagreement(pair: LadderPair, names: Sequence[str]) -> str:
     return f"orders disagree: {one} and {two} on {', '.join(pair.disagreements)}{overall}"
 
 
-def _first_lines(lines: Sequence[str], most: int | None) -> Iterator[str]:
+def _list_first(lines: Sequence[str], most: int | None) -> Iterator[str]:
     yield from lines[:most]
-    if more := len(lines[len(lines) if most is None else most :]):
-        yield f"and {more} more of these: -v lists them"
-
-
-def _signed(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{round(value, digits) + 0.0:+.{digits}f}"  # no "-0.0"
+    if most is not None and len(lines) > most:
+        yield f"and {len(lines) - most} more of these: -v lists them"

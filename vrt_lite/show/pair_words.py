@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 from vrt_lite.measures import MEASURES
 from vrt_lite.profile import preset
 from vrt_lite.protocol.messages import DIMENSIONS, KEYS, OVERALL
 from vrt_lite.protocol.report import MEASURED_KEYS
 from vrt_lite.protocol.verdict import VIDEOS, Choice, Preference, Verdict, describe, headline, prefer
-from vrt_lite.show.words import DIMENSION_NAMES, count_of
+from vrt_lite.show.words import DIMENSION_NAMES, count_of, safe
 
 if TYPE_CHECKING:
     from vrt_lite.protocol.messages import Odds
     from vrt_lite.records.judgement import Judgement
+    from vrt_lite.records.pairs import JudgedPair
+    from vrt_lite.runs.run import Run
     from vrt_lite.settings import Wording
 
 _CONFIDENCE = ("low", "medium", "high", "very high", "confirmed")
@@ -176,3 +178,74 @@ def count_frames(judgement: Judgement) -> int:
 def list_alike(rows: list[MeasureRow]) -> str:
     """List the measures by which both clips are alike."""
     return ", ".join(row.name for row in rows if row.better == 0)
+
+
+def list_verdict(judgement: Judgement) -> list[str]:
+    """Return the verdict in plain lines for a client's user: the headline, then what `verdict_lines` tells."""
+    return [f"{write_headline(judgement.verdict)}.", *verdict_lines(judgement)[1:]]
+
+
+def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]:
+    """Return the verdict in plain lines, each "key: value"; the first is the overall one."""
+    overall, *rest = list_preferences(judgement)
+    measures, verdict = list_measures(judgement), judgement.verdict
+    winner = f"({name_clips(judgement)[judgement.winner - 1]})" if judgement.winner else ""
+    parts = ("overall:", overall.words, winner, overall.share, f"[{verdict.source}]")
+    lines = [
+        " ".join(filter(None, parts)),
+        *(f"{of.key}: {of.words} {of.share}".rstrip() for of in rest),
+        *([f"orders disagree: {', '.join(judgement.disagreements)}"] if judgement.disagreements else []),
+        *describe_measured(judgement),
+        *(f"measured {of.name}: {' and '.join(of.values)} {of.unit}, {of.words}" for of in measures if of.better != 0),
+        *([f"measured alike: {alike}"] if (alike := list_alike(measures)) else []),
+        f"rounds: {' + '.join(str(len(order.rounds)) for order in judgement.orders) or 0}",
+        f"frames: {count_frames(judgement)}",
+        f"seconds: {judgement.timings.total:.2f}",
+        *([f"judge: {judgement.model.name}, {judgement.scope}"] if judgement.scope else []),
+        *(line for line in list_limits(judgement) if line != judgement.scope),
+        *(f"warning: {text}" for text in (describe_recommendation(verdict), *judgement.warnings) if text),
+    ]
+    return [safe(line, encoding=encoding) for line in lines]
+
+
+# The comparisons of a run: pairs that have a prompt of their own
+
+
+def list_comparisons(run: Run) -> Iterator[dict[str, Any]]:
+    """Yield the comparisons of a run, in the order first judged."""
+    return (describe_pair(run, pair) for pair in run.pairs())
+
+
+def describe_pair(run: Run, pair: JudgedPair) -> dict[str, Any]:
+    """Describe a comparison as plain data: two clips by name, their prompt, and the overall result of `orders` orders.
+
+    `words` say the result as a sentence without its full stop; `overall` is null, with an `error`, without a verdict.
+    """
+    judgement = run.read_pair(pair)
+    names = [clip.name for clip in judgement.inputs] if judgement else [pair.first[:12], pair.second[:12]]
+    error = "" if judgement else pair.errors[0]
+    return {
+        "id": pair.id,
+        "first": names[0],
+        "second": names[1],
+        "sha256": [pair.first, pair.second],
+        "prompt": pair.prompt,
+        "overall": pair.overall and asdict(pair.overall),
+        "orders": len(judgement.orders) if judgement else 0,
+        "error": error,
+        "words": write_headline(judgement.verdict, (names[0], names[1])) if judgement else f"No verdict: {error}",
+        "judge": judgement.model.name if judgement else str(run.about.get("model", "")),
+        "run": run.name,
+    }
+
+
+def show_comparisons(run: Run, *, judge: str) -> None:
+    """Print a line for each comparison, then the judge's and the run's names."""
+    from vrt_lite.show.table import show_table  # noqa: PLC0415
+    from vrt_lite.show.wrapping import print_lines  # noqa: PLC0415
+
+    rows: list[Sequence[str]] = []
+    for of in list_comparisons(run):
+        rows.append([of["first"], of["second"], of["words"], str(of["orders"] or ""), " ".join(of["prompt"].split())])
+    show_table(("VIDEO 1", "VIDEO 2", "RESULT", "ORDERS", "PROMPT"), rows)
+    print_lines([*([f"judge: {judge}"] if judge else []), f"run: {run.name}"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -26,7 +25,7 @@ from vrt_lite.show.pair_words import (
     write_headline,
 )
 from vrt_lite.show.words import STYLES, Glyphs, capitalize_first, glyphs_for, percent, safe
-from vrt_lite.show.wrapping import cut_middle, cut_words
+from vrt_lite.show.wrapping import cut_words
 
 if TYPE_CHECKING:
     from vrt_lite.protocol.messages import Odds
@@ -34,68 +33,58 @@ if TYPE_CHECKING:
 
 _WIDEST, _NARROW = 88, 64
 _BAR = 20
-_LONGEST_NAME, _SHORTEST_NAME = 48, 8
 _ORDER = ((1, "1"), (0, "tie"), (2, "2"))
 """The choices as bars and shares show them, from left to right."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictPanel:
-    """The verdict on a terminal: who wins, by how much, after how many rounds, and the warnings."""
+def draw_verdict(judgement: Judgement, console: Console) -> Panel:
+    """Draw the verdict for a terminal: who wins, by how much, after how many rounds, and the warnings."""
+    verdict, winner, names = judgement.verdict, judgement.winner, name_clips(judgement)
+    glyphs, width = glyphs_for(console.options), min(console.width, _WIDEST) - 4
+    narrow = width < _NARROW
 
-    judgement: Judgement
+    def say(text: str, style: str = "", *, before: str = "") -> Text:
+        shown = cut_words(safe(text, encoding=console.encoding), width - len(before), ellipsis=glyphs.ellipsis)
+        return Text(shown, style)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = min(options.max_width, _WIDEST)
-        parts = [part for part in self._list_parts(options, width - 4) if part]
-        spaced = [piece for part in parts for piece in (*part, Text(""))][:-1]
-        yield Panel(Group(*spaced), title=Text("Verdict", "bold"), box=box.ROUNDED, width=width, border_style="dim")
-
-    def _list_parts(self, options: ConsoleOptions, width: int) -> Iterator[Sequence[RenderableType]]:
-        judgement, glyphs = self.judgement, glyphs_for(options)
-        verdict, winner = judgement.verdict, judgement.winner
-
-        def say(text: str, style: str = "") -> Text:
-            return Text(cut_words(safe(text, encoding=options.encoding), width, ellipsis=glyphs.ellipsis), style)
-
-        def fit(clip: str, room: int) -> str:
-            return cut_middle(safe(clip, encoding=options.encoding), room, ellipsis=glyphs.ellipsis)
-
-        room = max(min(width - len(" (video 1) is narrowly better (0.63)"), _LONGEST_NAME), _SHORTEST_NAME)
-        names = name_clips(judgement)
-        one, two = (f"{fit(clip, room)} (video {number})" for number, clip in enumerate(names, start=1))
-        title = write_headline(verdict, VIDEOS if verdict.overall.undecided else (one, two))
-        doubts = [say(doubt, "yellow") for doubt in list_doubts(judgement)]
-        yield [Text(title, f"bold {STYLES[winner]}" if winner else "bold"), *doubts]
-        yield [_draw_preferences(judgement, options, is_narrow=width < _NARROW)]
-        yield [say(capitalize_first(line)) for line in describe_measured(judgement)]
-        yield _draw_measures(judgement, glyphs, is_narrow=width < _NARROW)
-        files = Table.grid(padding=(0, 2))
-        for number, clip in enumerate(names, start=1):
-            room = max(width - len("video 1  "), _SHORTEST_NAME)
-            files.add_row(Text(f"video {number}", STYLES[number]), fit(clip, room))
-        yield [files, say(f" {glyphs.dot} ".join(_summarize(judgement)), "dim")]
-        yield [say(f"{capitalize_first(line)}.", "dim") for line in list_limits(judgement)]
-        yield [say(f"Warning: {warning}", "yellow") for warning in judgement.warnings]
+    one, two = (f"{name} (video {number})" for number, name in enumerate(names, start=1))
+    title = write_headline(verdict, VIDEOS if verdict.overall.undecided else (one, two))
+    files = Table.grid(padding=(0, 2))
+    for number, name in enumerate(names, start=1):
+        files.add_row(Text(f"video {number}", STYLES[number]), say(name, before="video 1  "))
+    parts: list[list[RenderableType]] = [
+        [
+            say(title, f"bold {STYLES[winner]}" if winner else "bold"),
+            *(say(of, "yellow") for of in list_doubts(judgement)),
+        ],
+        [_draw_preferences(judgement, console, narrow=narrow)],
+        [say(capitalize_first(line)) for line in describe_measured(judgement)],
+        [*_draw_measures(judgement, glyphs, narrow=narrow)],
+        [files, say(f" {glyphs.dot} ".join(_summarize(judgement)), "dim")],
+        [say(f"{capitalize_first(line)}.", "dim") for line in list_limits(judgement)],
+        [say(f"Warning: {warning}", "yellow") for warning in judgement.warnings],
+    ]
+    spaced = [piece for part in parts if part for piece in (*part, Text(""))][:-1]
+    return Panel(Group(*spaced), title=Text("Verdict", "bold"), box=box.ROUNDED, width=width + 4, border_style="dim")
 
 
-def _draw_preferences(judgement: Judgement, options: ConsoleOptions, *, is_narrow: bool) -> Table:
+def _draw_preferences(judgement: Judgement, console: Console, *, narrow: bool) -> Table:
     """Draw a row for the overall preference and one for each dimension; a narrow terminal has no room for bars."""
-    rows, glyphs = list_preferences(judgement), glyphs_for(options)
-    table = Table.grid(padding=(0, 1 if is_narrow else 2))
+    rows, glyphs = list_preferences(judgement), glyphs_for(console.options)
+    table = Table.grid(padding=(0, 1 if narrow else 2))
     if any(of.odds for of in rows):
-        bar = [] if is_narrow else [""]
-        table.add_row("", "", *bar, *(Text(head, STYLES[choice], justify="right") for choice, head in _ORDER))
+        heads = (Text(head, STYLES[choice], justify="right") for choice, head in _ORDER)
+        table.add_row("", "", *([] if narrow else [""]), *heads)
     for of in rows:
         style = "bold" if of.key == OVERALL else ""
         # Without the probability, which the bar shows; and in two lines, so that the bar keeps its width.
         chosen = describe(of.preference, with_share=False).replace(", ", ",\n")
         cells: list[Text] = []
         if of.odds:
-            cells = [] if is_narrow else [_draw_bar(of.odds, glyphs)]
+            cells = [] if narrow else [_draw_bar(of.odds, glyphs)]
             cells += [Text(percent(of.odds[choice], digits=0), justify="right") for choice, _ in _ORDER]
         winner = STYLES[of.preference.winner if of.preference else 0]
-        name = Text(safe(of.name, encoding=options.encoding), style)
+        name = Text(safe(of.name, encoding=console.encoding), style)
         table.add_row(name, Text(chosen, f"{winner} {style}"), *cells)
     return _fold(table)
 
@@ -115,22 +104,21 @@ def _draw_bar(odds: Odds, glyphs: Glyphs) -> Text:
     return Text.assemble(*((glyphs.odds[choice] * cells, STYLES[choice]) for choice, cells in parts), no_wrap=True)
 
 
-def _draw_measures(judgement: Judgement, glyphs: Glyphs, *, is_narrow: bool) -> list[RenderableType]:
+def _draw_measures(judgement: Judgement, glyphs: Glyphs, *, narrow: bool) -> Iterator[RenderableType]:
     """Draw a row for each measure that tells the clips apart, or is missing, and name those that do not."""
     rows = list_measures(judgement)
-    table = Table.grid(padding=(0, 1 if is_narrow else 2))
+    table = Table.grid(padding=(0, 1 if narrow else 2))
     heads = (Text(f"video {choice}", STYLES[choice], justify="right") for choice in (1, 2))
     table.add_row(Text("Measured", "dim"), *heads, Text("better", "dim"))
     for row in rows:
         if row.better != 0:
-            name = Text(row.name).append("" if is_narrow else f" ({row.unit})", "dim")
+            name = Text(row.name).append("" if narrow else f" ({row.unit})", "dim")
             values = (Text(value.replace("–", glyphs.rule), justify="right") for value in row.values)
             table.add_row(name, *values, Text(row.words, STYLES[row.better or 0]))
-    alike = list_alike(rows)
-    return [
-        *([_fold(table)] if table.row_count > 1 else []),
-        *([Text(f"Measured alike: {alike}", "dim")] if alike else []),
-    ]
+    if table.row_count > 1:
+        yield _fold(table)
+    if alike := list_alike(rows):
+        yield Text(f"Measured alike: {alike}", "dim")
 
 
 def _summarize(judgement: Judgement) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A run at work: its leaderboard or its accuracy so far on a terminal, a line now and then elsewhere."""
+"""A run at work: its leaderboard on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import functools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from vrt_lite.interfaces import Event, Loading, TimeRange, Waiting
 from vrt_lite.show.leaderboard import draw_board, name_first
 from vrt_lite.show.pair_words import write_headline
-from vrt_lite.show.screen import Screen, Status
+from vrt_lite.show.screen import Screen, Status, View
 from vrt_lite.show.words import count_of, describe_event, format_range, format_time
 
 if TYPE_CHECKING:
@@ -21,49 +21,30 @@ if TYPE_CHECKING:
     from vrt_lite.records.progress import Progress
 
 _LONG_SECONDS: Final = 60.0
-"""What takes as long is said before it begins, and less of it is suggested."""
+"""What takes as long is said on a terminal too before it begins."""
 _RATED_EVERY_SECONDS: Final = 0.4
-_LINE_EVERY_SHARE: Final = 0.05
-_JUDGEMENTS_OF_A_CLIP: Final = 3
-"""So many of each clip give a first order of them: a budget to name where all pairs take long."""
-_LEAST_BUDGET: Final = 20
 
 
-class _RunView:
+class _RunView(View):
     """Shows a run on a screen. A context manager; `done` counts its judgements, also those of earlier calls."""
 
     def __init__(self, screen: Screen, *, total: int = 0) -> None:
-        self.done = 0
-        self._screen, self._total = screen, total
-        self._figures = ""
-        self._end: float | None = None
+        super().__init__(screen)
+        self.done, self._total, self._figures = 0, total, ""
+        self._end = 0.0
         self._show("reading the clips")
-
-    def __enter__(self) -> Self:
-        self._screen.__enter__()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._screen.__exit__(*exc)
 
     def observe(self, event: Event) -> None:
         """Show what the judge does."""
         if stage := describe_event(event):
             self._show(stage, now=isinstance(event, Loading | Waiting))
 
-    def _begin(self, words: str, judgements: int, predicted: TimeRange | None, budget: int) -> None:
-        """Say how long so many judgements will take, and what a budget takes if that is long.
-
-        A terminal is told only what takes long: its bar tells the rest.
-        """
-        is_long = predicted is not None and predicted.middle >= _LONG_SECONDS
-        self._end = time.monotonic() + predicted.middle if predicted else None
+    def _begin(self, words: str, judgements: int, predicted: TimeRange | None) -> None:
+        """Say what is judged, and how long it will take. A terminal is told only what takes long, as it has a bar."""
+        self._plan(predicted and predicted.middle)
         if predicted and judgements:
-            each = predicted.times(1 / judgements)
-            words += f"; {format_range(each)} each here, {format_range(predicted)} in all"
-            if is_long and 0 < budget <= judgements / 2:
-                words += f" (--budget {budget}: {format_range(each.times(budget))})"
-        if words and (is_long or not self._screen.is_live):
+            words += f"; {format_range(predicted.times(1 / judgements))} each here, {format_range(predicted)} in all"
+        if not self._screen.console or (predicted and predicted.middle >= _LONG_SECONDS):
             self._screen.say(words)
         self._show()
 
@@ -73,11 +54,11 @@ class _RunView:
         self._screen.show(Status(words, self.done, self._total, self._describe_time_left), now=now)
 
     def _describe_time_left(self) -> str:
-        left = (self._end or 0.0) - time.monotonic()
+        left = self._end - time.monotonic()
         return f"{format_time(left)} left" if left > 0 else ""
 
     def _plan(self, seconds_left: float | None) -> None:
-        self._end = None if seconds_left is None else time.monotonic() + seconds_left
+        self._end = time.monotonic() + (seconds_left or 0.0)
 
 
 class RankingView(_RunView):
@@ -89,26 +70,30 @@ class RankingView(_RunView):
     def begins(self, groups: Sequence[ClipGroup], progress: Progress, predicted: TimeRange | None) -> None:
         """Show how many judgements there will be, how long they will take, and what is known already."""
         self._groups, self.done, self._total = groups, progress.done, progress.most
-        clips = sum(len(group.clips) for group in groups)
-        words = f"{clips} clips, at most {count_of(self._total, 'judgement')}, {self.done} of them made before"
-        self._begin(words, self._total - self.done, predicted, round(_JUDGEMENTS_OF_A_CLIP * clips, -1))
+        clips = count_of(sum(len(group.clips) for group in groups), "clip")
+        words = f"{clips}, at most {count_of(self._total, 'judgement')}, {self.done} of them made before"
+        self._begin(words, self._total - self.done, predicted)
         self._rate(groups[0])
 
     def judged(self, label: Label, result: Result, progress: Progress) -> None:
         """Show the result of a pair."""
         self.done, self._total = progress.done, progress.most
         self._plan(progress.seconds_left)
-        counts = ", ".join(filter(None, (f"{self.done} of {self._total}", self._describe_time_left())))
+        if self.done >= self._total:  # a watched folder's leaderboard may stay so for long
+            self._due = 0.0
         last = describe_judgement(self._groups, label, result)
-        self._screen.step(last if self._screen.is_live else f"{counts}: {last}")
-        if self._screen.is_live:
+        if self._screen.console:
+            self._screen.step(last)
             self._show()
-        self._rate(self._groups[label[0]])
+            self._rate(self._groups[label[0]])
+        else:
+            counts = (f"{self.done} of {self._total}", self._describe_time_left())
+            self._screen.step(f"{', '.join(filter(None, counts))}: {last}")
 
     def _rate(self, group: ClipGroup) -> None:
         """Draw the leaderboard anew, at most a few times a second."""
         start = time.monotonic()
-        if not self._screen.is_live or start < self._due:
+        if not self._screen.console or start < self._due:
             return
         from vrt_lite.ranking.ladder import rate_group  # noqa: PLC0415 - numpy
 
@@ -123,63 +108,42 @@ class FolderView(RankingView):
     """Shows what is judged in watched folders, which clips came and went, and which are waited for."""
 
     _names: frozenset[str] = frozenset()
-    _waiting: Mapping[Path, str] = {}
+    _waiting: frozenset[str] = frozenset()
 
     def changed(self, group: ClipGroup, progress: Progress, waiting: Mapping[Path, str]) -> None:
         """Show what changed in the folders."""
-        names = frozenset(clip.name for clip in group.clips)
-        came, went = sorted(names - self._names), sorted(self._names - names)
+        names, late = frozenset(clip.name for clip in group.clips), frozenset(path.name for path in waiting)
         # Why it is waited for changes with each piece that is written; the end of the run says it.
-        later = sorted(path.name for path in waiting if path not in self._waiting)
-        parts = (("new", came), ("gone", went), ("waiting for", later))
-        news = [f"{what}: {name_first(which)}" for what, which in parts if which]
-        self._names, self._waiting, self._groups = names, dict(waiting), (group,)
+        parts = {"new": names - self._names, "gone": self._names - names, "waiting for": late - self._waiting}
+        self._names, self._waiting, self._groups = names, late, (group,)
         self.done, self._total, self._due = progress.done, progress.most, 0.0
-        self._figures = f"waiting for {name_first([path.name for path in waiting]) or 'new clips'}"
-        if news:
+        self._figures = f"waiting for {name_first(sorted(late)) or 'new clips'}"
+        if news := [f"{what}: {name_first(sorted(which))}" for what, which in parts.items() if which]:
             self._screen.step("; ".join([count_of(len(names), "clip"), *news]))
-        self._begin("", 0, None, 0)
+        self._plan(None)
+        self._show()
         self._rate(group)
-
-    def judged(self, label: Label, result: Result, progress: Progress) -> None:
-        """Show the result of a pair; after the last one the leaderboard stays as it is for long."""
-        if progress.done >= progress.most:
-            self._due = 0.0
-        super().judged(label, result, progress)
 
 
 class EvaluationView(_RunView):
-    """Shows an evaluation at work: counts, the accuracy so far, and the time left."""
+    """Shows an evaluation at work: counts, failures, and the time left."""
 
     def __init__(self, screen: Screen, *, total: int) -> None:
         super().__init__(screen, total=total)
-        self._failed = self._printed = 0
-        self._right_of = {"tau": (0, 0), "diff": (0, 0)}
-
-    def __exit__(self, *exc: object) -> None:
-        if self.done != self._printed:
-            self._show(now=True)
-        super().__exit__(*exc)
+        self._failed = 0
 
     def begins(self, judgements: int, predicted: TimeRange | None) -> None:
         """Say how long so many judgements will take, if that is known."""
-        words = count_of(judgements, "judgement") if predicted and judgements else ""
-        self._begin(words, judgements, predicted, max(round(judgements // 10, -1), _LEAST_BUDGET))
+        if judgements:
+            self._begin(count_of(judgements, "judgement"), judgements, predicted)
 
     def count(self, label: int | None, verdict: int | None, *, seconds_left: float | None) -> None:
-        """Count a pair. `label` and `verdict` are the overall ones, None where there is none."""
+        """Count a pair; `verdict` is None if it failed."""
         self.done += 1
         self._failed += verdict is None
-        if label is not None and verdict is not None:
-            for measure in ("tau", "diff") if label else ("tau",):
-                right, of = self._right_of[measure]
-                self._right_of[measure] = right + (label == verdict), of + 1
-        self._plan(None if self.done == self._total else seconds_left)
-        figures = [f"{measure} {100 * right / of:.1f}" for measure, (right, of) in self._right_of.items() if of]
-        self._figures = ", ".join([*figures, *([f"{self._failed} failed"] if self._failed else [])])
-        now = self.done - self._printed >= _LINE_EVERY_SHARE * self._total or self.done == self._total
-        self._printed = self.done if now else self._printed
-        self._show(now=now)
+        self._plan(seconds_left)
+        self._figures = f"{self._failed} failed" if self._failed else ""
+        self._show(now=self.done == self._total)
 
 
 def describe_judgement(groups: Sequence[ClipGroup], label: Label, result: Result) -> str:

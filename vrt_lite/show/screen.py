@@ -16,13 +16,12 @@ from vrt_lite.show.wrapping import wrap_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
-    from rich.text import Text
 
 LINE_EVERY_SECONDS: Final = 30.0
 """How often a pipe gets a line about what takes long."""
 _REFRESHES_PER_SECOND: Final = 10
 _WIDEST, _WIDEST_BAR = 88, 40
+_LINES_OF_STATUS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Screen:
     """Shows work on stderr, or another stream. A context manager; any thread may call it, and rich draws in its own.
 
     `live=False` is for when others also write to stderr. Of the lines of `step` a terminal shows the last `rows`, above
-    the status; None leaves all of them on it.
+    the status; None leaves all of them on it. `console` is the terminal, None in a pipe.
     """
 
     def __init__(
@@ -63,40 +62,34 @@ class Screen:
         self._board: Callable[[Console, int], RenderableType] | None = None
         self._draft = ""
         self._due = time.monotonic() + LINE_EVERY_SECONDS
+        self._live = contextlib.ExitStack()
         if console is None and live and self._stream and self._stream.isatty():
             console = console_on(self._stream)
         self.console = console if console and console.is_interactive else None
-        if self.console:
-            from rich.live import Live
-            from rich.spinner import Spinner
-
-            self._spinner = Spinner(glyphs_for(self.console.options).spinner)
-            self._live = Live(
-                get_renderable=self._render,
-                console=self.console,
-                transient=True,
-                refresh_per_second=_REFRESHES_PER_SECOND,
-                vertical_overflow="crop",
-            )
 
     def __enter__(self) -> Self:
         if self.console:
-            self._live.start(refresh=True)
+            from rich.live import Live
+
+            self._live.enter_context(
+                Live(
+                    get_renderable=self._render,
+                    console=self.console,
+                    transient=True,
+                    refresh_per_second=_REFRESHES_PER_SECOND,
+                    vertical_overflow="crop",
+                )
+            )
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self.console:
-            self._live.stop()
-
-    @property
-    def is_live(self) -> bool:
-        """Whether it draws on a terminal: its `console`."""
-        return self.console is not None
+        self._live.close()
 
     def say(self, line: str, style: str = "") -> None:
         """Print a line that stays. If nobody reads it, it is dropped: the verdict must not be lost."""
         if self.console:
-            self.console.print(self._fold(self.console, line, style))
+            lines = wrap_line(safe(line, encoding=self.console.encoding), self.console.width)
+            self.console.print("\n".join(lines), style=style)
         elif self._stream:
             self._due = time.monotonic() + LINE_EVERY_SECONDS
             with contextlib.suppress(OSError, ValueError):
@@ -130,41 +123,41 @@ class Screen:
 
     def _render(self) -> RenderableType:
         from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.spinner import Spinner
+        from rich.table import Table
+        from rich.text import Text
 
         assert self.console
         with self._lock:
             rows, status, board = [*self._rows, (self._draft, "dim")], self._status, self._board
         width, height = self.console.size
-        texts = [self._fold(self.console, line, style) for line, style in rows if line.strip()]
-        lines = [line for text in texts for line in text.wrap(self.console, width)]
-        above = [board(self.console, max(height - 5, 1))] if board else []
-        most = min(self._rows.maxlen or height, max(height - 2, 1))
-        return Group(*above, *lines[-most:], self._draw_status(status, width))
-
-    def _fold(self, console: Console, line: str, style: str) -> Text:
-        from rich.text import Text
-
-        width = min(console.width, _WIDEST)
-        return Text("\n".join(wrap_line(safe(line, encoding=console.encoding), width, indent=0)), style)
-
-    def _draw_status(self, status: Status, width: int) -> Table:
-        """Draw a row of at most `width` cells: a spinner, what is done, a bar if there is a total, and the time.
-
-        On a narrow terminal the bar goes first, then the end of the words.
-        """
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        assert self.console
-        words = Text(safe(status.words, encoding=self.console.encoding), no_wrap=True, overflow="crop")
-        clock = Text(status.clock(), "dim", no_wrap=True, overflow="crop")
-        room = min(width - words.cell_len - clock.cell_len - 4, _WIDEST_BAR)
-        words.truncate(max(width - clock.cell_len - 3, 1))
-        bar = ProgressBar(status.total, status.done, width=room, complete_style="cyan")
+        texts = [Text(safe(line, encoding=self.console.encoding), style) for line, style in rows if line.strip()]
+        lines = [line for text in texts for line in text.wrap(self.console, min(width, _WIDEST))]
+        above = [board(self.console, max(height - 6, 1))] if board else []
+        most = min(self._rows.maxlen or height, max(height - 1 - _LINES_OF_STATUS, 1))
+        words = f"{safe(status.words, encoding=self.console.encoding)}  "
+        told = Text.assemble(words, (status.clock(), "dim"), no_wrap=True, overflow="crop")
+        spinner = Spinner(glyphs_for(self.console.options).spinner)
+        spinner.start_time = 0.0  # so that each drawing has the frame of its moment
         row = Table.grid(padding=(0, 1))
-        row.add_row(self._spinner, words, *([bar] if status.total and room > 3 else []), clock)
-        return row
+        row.add_row(spinner, told)
+        bar = ProgressBar(status.total, status.done, width=min(width, _WIDEST_BAR), complete_style="cyan")
+        return Group(*above, *lines[-most:], row, *([bar] if status.total else []))
+
+
+class View:
+    """What is shown on a screen. A context manager."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def __enter__(self) -> Self:
+        self._screen.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._screen.__exit__(*exc)
 
 
 class CountedWork:
@@ -172,10 +165,8 @@ class CountedWork:
 
     def __init__(self, screen: Screen, words: str = "asking the hub") -> None:
         self.say = screen.say
-        self._screen, self._words = screen, words
-        self._lock = threading.Lock()
-        self._total = self._done = self._before = 0
-        self._start = 0.0
+        self._screen, self._lock = screen, threading.Lock()
+        self.begin(words, 0)
         screen.show(Status(words))
 
     def begin(self, words: str, total: int, *, before: int = 0) -> None:

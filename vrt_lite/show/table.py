@@ -4,90 +4,63 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING
 
 from vrt_lite.show.words import console_on, safe
-from vrt_lite.show.wrapping import write_lines
+from vrt_lite.show.wrapping import print_lines
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 GAP = 2
 """Cells between two columns of a table."""
-_PROSE = 24
-"""Characters from which a text may take several lines although it has figures in it."""
 
 
-def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, stream: TextIO | None = None) -> None:
+def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under their headings; no row is cut short, and a column without a value is left out.
 
-    On a terminal only columns of prose break, between words. Where even so the table is too wide, each value gets a
+    On a terminal only the widest column breaks, between words. Where even so the table is too wide, each value gets a
     line of its own below the first one of its row.
     """
-    to = stream or sys.stdout
-    kept = [at for at in range(len(headings)) if not rows or any(row[at] for row in rows)]
-    headings, rows = [headings[at] for at in kept], [[row[at] for at in kept] for row in rows]
-    if not to.isatty():
-        write_columns(headings, rows, to)
+    columns = [column for column in zip(headings, *rows, strict=True) if any(column[1:]) or not rows]
+    if not sys.stdout.isatty():
+        print_columns(columns)
         return
+    from rich.cells import cell_len
+
+    console = console_on(sys.stdout)
+    shown = [[safe(cell, encoding=console.encoding) for cell in column] for column in columns]
+    widths = [max(map(cell_len, column)) for column in shown]
+    widest = widths.index(max(widths))
+    widths[widest] -= max(sum(widths) + GAP * (len(widths) - 1) - console.width, 0)
+    if widths[widest] < max(cell_len(word) for cell in shown[widest] for word in cell.split()):
+        _print_records(columns)
+        return
+    table = begin_table()
+    for (heading, *_), width in zip(shown, widths, strict=True):
+        table.add_column(heading, width=width)
+    for row in zip(*(cells for _, *cells in shown), strict=True):
+        table.add_row(*row)
+    console.print(table)
+
+
+def begin_table() -> Table:
+    """Return a table without lines and columns yet."""
     from rich.table import Table
-    from rich.text import Text
 
-    console = console_on(to)
-    shown = [[safe(cell, encoding=to.encoding or "utf-8") for cell in row] for row in rows]
-    for gap in (GAP, 1):
-        if widths := _fit_widths(headings, shown, console.width - gap * (len(headings) - 1)):
-            table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
-            for heading, width in zip(headings, widths, strict=True):
-                table.add_column(heading, width=width)
-            for row in shown:
-                table.add_row(*map(Text, row))
-            console.print(table)
-            return
-    _write_records(headings, rows, to)
+    return Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
 
 
-def _fit_widths(headings: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
-    """Return the widths of columns that together take `room` cells at most; None if words would break.
-
-    The widest prose gets narrower first. A heading may take several lines, and so may texts without a figure.
-    """
-    from rich.cells import cell_len
-
-    columns = list(zip(headings, *rows, strict=True))
-    widths = [max(map(cell_len, column)) for column in columns]
-    least = [
-        max(_narrowest(cell, prose=at == 0 or _is_prose(column)) for at, cell in enumerate(column))
-        for column in columns
-    ]
-    while sum(widths) > room:
-        spare, at = max((width - narrow, at) for at, (width, narrow) in enumerate(zip(widths, least, strict=True)))
-        if spare == 0:
-            return None
-        widths[at] -= 1
-    return widths
+def _print_records(columns: Sequence[Sequence[str]]) -> None:
+    """Print each row as lines: its first value, and below it every other one after its heading."""
+    (_, *names), *others = columns
+    for at, name in enumerate(names, start=1):
+        named = ((column[0].lower(), column[at]) for column in others if column[at])
+        print_lines([name, *(f"  {f'{heading} {cell}'.strip()}" for heading, cell in named)])
 
 
-def _is_prose(column: Sequence[str]) -> bool:
-    """Return whether the cells of a column, below its heading, may take several lines."""
-    return any(len(cell) > _PROSE for cell in column[1:]) or not any(map(str.isdigit, "".join(column[1:])))
-
-
-def _narrowest(cell: str, *, prose: bool) -> int:
-    """Return the cells that a text takes at least: all of it, or of prose its longest word."""
-    from rich.cells import cell_len
-
-    return max(map(cell_len, cell.split()), default=0) if prose else cell_len(cell)
-
-
-def _write_records(headings: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
-    """Write each row as lines: its first value, and below it every other one after its heading."""
-    for row in rows:
-        named = zip(headings[1:], row[1:], strict=True)
-        lines = (f"  {f'{heading.lower()} ' if heading else ''}{cell}" for heading, cell in named if cell)
-        write_lines([row[0], *lines], stream)
-
-
-def write_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
-    """Write rows under their headings as plain lines in aligned columns."""
-    shown = [[safe(cell, encoding=stream.encoding or "utf-8") for cell in row] for row in (headings, *rows)]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    for row in shown:
-        stream.write("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
+def print_columns(columns: Sequence[Sequence[str]]) -> None:
+    """Print columns, each of which begins with its heading, as plain lines."""
+    shown = [[safe(cell, encoding=sys.stdout.encoding or "utf-8") for cell in column] for column in columns]
+    for row in zip(*([cell.ljust(max(map(len, column))) for cell in column] for column in shown), strict=True):
+        print("  ".join(row).rstrip())

@@ -99,13 +99,8 @@ def list_warnings(conditions: Conditions) -> list[str]:
         for of in conditions.made_with:
             if of.max_pixels is not None:
                 counts[of.max_pixels, of.tool_max_pixels] += of.judgements
-        only_tool_differs = len({pixels for pixels, _ in counts}) == 1
-        sizes = [
-            f"{count} at {pixels}{f' ({tool} a requested frame)' if only_tool_differs else ''}"
-            for (pixels, tool), count in counts.items()
-        ]
-        sizes[0] = sizes[0].replace(" at ", " judgements at ", 1) + " pixels a frame"
-        lines.append(f"{', '.join(sizes)}: not comparable")
+        sizes = (f"{count} at {pixels} ({tool} a requested frame)" for (pixels, tool), count in counts.items())
+        lines.append(f"judgements by pixels a frame: {', '.join(sizes)}: not comparable")
     return lines
 
 
@@ -154,21 +149,16 @@ def format_moment(seconds: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Format the time that work takes: 8 s, 3 min, 2.5 h, 36 h."""
+    """Format the time that work takes: 0.4 s, 8 s, 3 min, 2.5 h, 36 h."""
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return f"{seconds:.{1 if seconds < 1 else 0}f} s"
     hours = seconds / 3600
     return f"{seconds / 60:.0f} min" if hours < 1.5 else f"{hours:.{0 if hours >= 10 else 1}f} h"
 
 
-def format_short_time(seconds: float) -> str:
-    """Format the time of one judgement, which may be short: 0.4 s, 8 s, 3 min."""
-    return f"{seconds:.1f} s" if seconds < 1 else format_time(seconds)
-
-
 def format_range(time: TimeRange) -> str:
     """Format between what work will take: 20 to 60 min, 0.4 to 2 s, 50 s to 3 min; 8 s if that is known."""
-    least, most = format_short_time(time.least), format_short_time(time.most)
+    least, most = format_time(time.least), format_time(time.most)
     if least == most:
         return most
     return f"{least.split()[0] if least.split()[1] == most.split()[1] else least} to {most}"

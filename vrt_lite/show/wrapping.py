@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterable
 from typing import TextIO
@@ -17,31 +16,27 @@ _JOINT = "\x1f"  # stands for a space at which no line breaks; `safe` lets none 
 _NARROWEST = 20
 
 
-def write_lines(lines: Iterable[str], stream: TextIO) -> None:
-    """Write lines, each made harmless and fit for the stream's encoding and, on a terminal, for its width."""
-    stream.writelines(f"{part}\n" for line in lines for part in fit_line(line, stream))
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines on stdout, each made harmless and fit for the encoding and, on a terminal, for its width."""
+    for line in lines:
+        print_wrapped(line, sys.stdout)
 
 
 def print_wrapped(line: str, stream: TextIO | None) -> None:
     """Write a line at once; to a stream that was closed when this process started, nothing."""
     if stream is not None:
-        write_lines([line], stream)
+        stream.writelines(f"{part}\n" for part in fit_line(line, stream))
         stream.flush()
 
 
 def fit_line(line: str, stream: TextIO) -> list[str]:
-    """Return a line as `write_lines` writes it: harmless, and in several lines where a terminal is too narrow."""
+    """Return a line as it is printed: harmless, and in several lines where a terminal is too narrow."""
     return wrap_line(safe(line, encoding=stream.encoding or "utf-8"), terminal_width(stream))
 
 
 def terminal_width(stream: TextIO) -> int:
-    """Return how many columns the terminal behind a stream has; 0 if the stream is no terminal."""
-    if not stream.isatty():
-        return 0
-    if not os.environ.get("COLUMNS"):  # which goes before the size that the terminal says
-        with contextlib.suppress(OSError, ValueError):
-            return os.get_terminal_size(stream.fileno()).columns
-    return shutil.get_terminal_size().columns
+    """Return how many columns the terminal has; 0 if the stream is no terminal."""
+    return shutil.get_terminal_size().columns if stream.isatty() else 0
 
 
 def wrap_line(line: str, width: int, *, indent: int = 2) -> list[str]:

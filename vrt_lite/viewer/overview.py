@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from vrt_lite.evaluation.cases import read_eval_about
 from vrt_lite.evaluation.evaluate import figures_of
 from vrt_lite.records.conditions import conditions_of
-from vrt_lite.show.evaluation_charts import list_charts
 from vrt_lite.show.evaluation_sections import (
     FigureSection,
     Table,
-    describe_counts,
-    describe_rows,
+    describe_pairs,
+    list_charts,
     list_sections,
     name_main,
     name_set,
@@ -70,7 +69,7 @@ def _prepare_evaluation(view: RunView) -> dict[str, Any]:
         "title": f"{heading}: {name or view.run.name}",
         "heading": heading,
         "lines": [name, name_judge(about.model, figures.scope), view.run.name],
-        "lead": f"{'; '.join([describe_counts(figures), *describe_rows(figures)])}.",
+        "lead": "; ".join(describe_pairs(figures)) + ".",
         "warnings": list_warnings(figures.conditions),
         "sections": list(map(asdict, sections)),
         "charts": list(map(asdict, list_charts(figures))),

@@ -43,7 +43,7 @@ from vrt_lite.runs.judging import PairJudge, Task, judge_all
 from vrt_lite.runs.run import Run
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Source
-from vrt_lite.show import list_verdict
+from vrt_lite.show.pair_words import list_verdict
 from vrt_lite.show.run_views import describe_judgement
 from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event, list_warnings, name_judge
 from vrt_lite.viewer.clip_media import place_served
