@@ -171,10 +171,10 @@ class Comparer:
                 measured=measured,
             )
             judgement: Judgement = yield InThread(lambda _: record())  # the digest of the model may not be ready
-            if trials and plan and mode.files:
+            if trials and plan:
                 from vrt_lite.forecast import keep_time  # noqa: PLC0415
 
-                keep_time(mode.files, plan, judgement)
+                keep_time(plan, judgement)
             if lines and lines.failure:
                 judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))
             if finish := wanted.finish:

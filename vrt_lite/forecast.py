@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Final
 from vrt_lite.backends import describe_machine
 from vrt_lite.errors import VrtError
 from vrt_lite.fitting import EnginePlan
-from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
 from vrt_lite.interfaces import Observe, Predicted, TimeRange
-from vrt_lite.models import ModelFiles
-from vrt_lite.models.gguf import gguf_bytes
+from vrt_lite.machine import SMALL_MODEL_BYTES
 from vrt_lite.modes import Mode
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import BothOrders
@@ -34,30 +32,25 @@ Size = tuple[int, int]
 """A clip's (width, height)."""
 
 
-def predict(files: ModelFiles, plan: EnginePlan, size: Size = _USUAL_SIZE) -> TimeRange | None:
+def predict(plan: EnginePlan, size: Size = _USUAL_SIZE) -> TimeRange | None:
     """Predict a judgement in one order of clips of this size.
 
     None if nothing is known: before the first judgement by a small model, or with layers on a GPU.
     """
-    shown = plan.profile.frame_size(*size, called=False)
-    if times := read_kept(_times_path(files, plan, shown), list[float]):
+    estimate = plan.estimate
+    if times := read_kept(_times_path(plan, plan.profile.frame_size(*size, called=False)), list[float]):
         margin = 1.5 + 0.5 / len(times)  # the more is known, the less it differs
         return TimeRange(min(times) / margin, max(times) * margin)
-    return None if files.is_small else predict_shape(read_shape(files), plan, size)
-
-
-def predict_shape(shape: ModelShape, plan: EnginePlan, size: Size = _USUAL_SIZE) -> TimeRange | None:
-    """The same for a model of this shape, which may not be here."""
+    if estimate.gpu_bytes or estimate.shape.text_bytes < SMALL_MODEL_BYTES:
+        return None
     from vrt_lite.fitting.time_estimate import F16, estimate_seconds, fit_frames  # noqa: PLC0415 - not to keep a time
 
-    if plan.estimate.gpu_bytes:
-        return None
     threads = plan.settings.threads or describe_machine().cpus
     try:
-        speeds = {kind: _measure_speed(kind, threads) for kind in {F16}.union(*shape.matrices.values())}
+        speeds = {kind: _measure_speed(kind, threads) for kind in {F16}.union(*estimate.shape.matrices.values())}
     except (AttributeError, VrtError):  # the engine lacks a function, or cannot multiply these types
         return None
-    seconds = estimate_seconds(shape, fit_frames(plan.profile, size), speeds)
+    seconds = estimate_seconds(estimate.shape, fit_frames(plan.profile, size), speeds)
     return TimeRange(seconds / _ADDED_UP, seconds * _ADDED_UP)
 
 
@@ -79,27 +72,29 @@ def announce(mode: Mode, clip: ClipInfo, observe: Observe, *, both_orders: BothO
         observe(Predicted(both if both_orders is True else one, both if both_orders == "auto" else None))
 
 
-def keep_time(files: ModelFiles, plan: EnginePlan, judgement: Judgement) -> None:
+def keep_time(plan: EnginePlan, judgement: Judgement) -> None:
     """Keep how long a judgement took with this plan, unless frames of it were encoded before."""
     encoded = sum(order.rounds[0].frames_encoded for order in judgement.orders)
     if encoded < 2 * plan.profile.first_frames:
         return
-    t, path = judgement.timings, _times_path(files, plan, judgement.inputs[0].shown_size)
+    t, path = judgement.timings, _times_path(plan, judgement.inputs[0].shown_size)
     seconds = (t.vision + t.prefill + t.generate + t.other) / len(judgement.orders)
     times = [*(read_kept(path, list[float]) or ()), seconds]
     with contextlib.suppress(OSError):
         keep(path, times[-_MOST_TIMES:])
 
 
-def _times_path(files: ModelFiles, plan: EnginePlan, shown: Size) -> Path:
-    """The file with the seconds that the last judgements took, of frames that are shown at this size."""
-    model = gguf_bytes(files.text), files.projector.name, plan.profile.sha256
-    return kept_path("speeds", *model, describe_machine(), plan.settings, shown)
+def _times_path(plan: EnginePlan, shown: Size) -> Path:
+    """The file with the seconds that the last judgements took, of frames that are shown at this size.
+
+    A model is known by its shape: two with the same matrices take as long.
+    """
+    return kept_path("speeds", plan.estimate.shape, plan.profile.sha256, describe_machine(), plan.settings, shown)
 
 
 def _predict(mode: Mode, clip: ClipInfo) -> TimeRange | None:
     plan = mode.plan()
-    return predict(mode.files, plan, (clip.width, clip.height)) if plan and mode.files else None
+    return predict(plan, (clip.width, clip.height)) if plan else None
 
 
 def _measure_speed(kind: int, threads: int) -> Speed:

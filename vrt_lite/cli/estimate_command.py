@@ -161,17 +161,16 @@ def _estimate_files(
     from vrt_lite.tuning import choose_projector, plan_engine  # noqa: PLC0415
 
     files = choose_projector(find(model, projector=projector), describe_machine)
-    shape = read_shape(files)
 
     def plan(memory: MachineMemory) -> EnginePlan:
         if tuned:
-            return plan_engine(files, settings, memory=memory, shape=shape)
-        return choose_plan(shape, files.profile, settings, memory)
+            return plan_engine(files, settings, memory=memory)
+        return choose_plan(read_shape(files), files.profile, settings, memory)
 
     planned, refusal = _plan_anyway(plan, memory, settings)
     # What another machine takes is not known here.
-    time = predict(files, planned) if tuned and size is None else None
-    return Estimated(files.name, shape.layers, planned, refusal, time=time)
+    time = predict(planned) if tuned and size is None else None
+    return Estimated(files.name, planned.estimate.shape.layers, planned, refusal, time=time)
 
 
 def _estimate_option(
@@ -184,14 +183,14 @@ def _estimate_option(
 ) -> Estimated:
     """Estimate a quant that is not here; `timed` tells whether it is for this machine."""
     from vrt_lite.fitting import choose_plan  # noqa: PLC0415
-    from vrt_lite.forecast import predict_shape  # noqa: PLC0415
+    from vrt_lite.forecast import predict  # noqa: PLC0415
     from vrt_lite.show.estimates import Estimated  # noqa: PLC0415
 
     def plan(memory: MachineMemory) -> EnginePlan:
         return choose_plan(option.shape, offered.profile, settings, memory)
 
     planned, refusal = _plan_anyway(plan, memory, settings)
-    time = predict_shape(option.shape, planned) if timed else None
+    time = predict(planned) if timed else None
     return Estimated(offered.name, option.shape.layers, planned, refusal, option, time)
 
 

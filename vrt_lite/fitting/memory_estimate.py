@@ -92,10 +92,14 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The most memory that a judgement takes, and the profile and settings that this is for. `context` is in tokens."""
+    """The most memory that a judgement takes, and the model, profile and settings that this is for.
+
+    `context` is in tokens.
+    """
 
     terms: tuple[Term, ...]
     context: int
+    shape: ModelShape
     profile: Profile
     settings: EngineSettings
 
@@ -223,7 +227,7 @@ def estimate_memory(
         "program": (program, _GPU_BYTES if moved or vision_moved else 0),
     }
     terms = tuple(Term(name, int(cpu), int(gpu)) for name, (cpu, gpu) in table.items())
-    return Estimate(terms, context, profile, settings)
+    return Estimate(terms, context, shape, profile, settings)
 
 
 def _count_text_bytes(shape: ModelShape, settings: EngineSettings, context: int, *, on_gpu: bool) -> int:
