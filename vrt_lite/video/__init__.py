@@ -54,7 +54,6 @@ class ClipInfo:
     frames: int
     variable_rate: bool
     dynamic_range: Literal["sdr", "pq", "hlg"]
-    warnings: tuple[str, ...]
     open_ended: bool = False
 
 
@@ -74,7 +73,7 @@ def open_clip(path: Path | str) -> Clip:
         else:
             reader = Reader(found)
         stack.callback(reader.opened.close)
-        warnings = reader.scan()
+        reader.scan()
         first = next(frame for _, frame in reader.read([0]))
         conversion = find_conversion(first, reader.pixel_aspect)
         steps, frames = reader.ticks - reader.ticks[0], len(reader.ticks)
@@ -82,9 +81,9 @@ def open_clip(path: Path | str) -> Clip:
         fps = (frames - 1) / span_seconds if span_seconds > 0 else reader.declared_fps
         duration_seconds = span_seconds + 1 / fps
         if duration_seconds < 1:
-            warnings.append(f"the clip is under a second long ({duration_seconds:.2f} s, {frames} frames)")
+            reader.notes["short"] = f"the clip is under a second long ({duration_seconds:.2f} s, {frames} frames)"
         if conversion.transfer != "sdr":
-            warnings.append(f"the clip is HDR ({conversion.transfer.upper()}) and is tone-mapped to SDR")
+            reader.notes["hdr"] = f"the clip is HDR ({conversion.transfer.upper()}) and is tone-mapped to SDR"
         info = ClipInfo(
             path=found.path,
             sha256=found.digest(),
@@ -97,7 +96,6 @@ def open_clip(path: Path | str) -> Clip:
             # More than one tick away from an even grid, which is more than rounding.
             variable_rate=float(np.max(np.abs(steps - np.linspace(0.0, float(steps[-1]), frames)))) > 1.1,
             dynamic_range=conversion.transfer,
-            warnings=tuple(warnings),
             open_ended=reader.open_ended,
         )
         stack.pop_all()
@@ -150,8 +148,8 @@ class Clip:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """One line each: those from opening, then those from decoding so far."""
-        return (*self.info.warnings, *self._reader.notes.values())
+        """One line each: those from opening, and those from decoding so far."""
+        return tuple(self._reader.notes.values())
 
     def seconds(self, index: int) -> float:
         """When a frame is shown, counted from the first."""

@@ -6,12 +6,13 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import av
 import av.codec
 import numpy as np
 from av.error import FFmpegError
+from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from vrt_lite.errors import VideoError
@@ -97,18 +98,15 @@ def _encode(
     tick: Fraction,
 ) -> bytes:
     """Encode RGB frames, by their times in ticks, at an even size. The same frames give the same bytes. FFmpegError."""
-    file = io.BytesIO()
-    with av.open(file, "w", format="mp4", options={"fflags": "+bitexact"}) as opened:
-        container = cast(Any, opened)
-        # No B-frames: nothing is reordered, so that the file needs no edit list.
-        options = {**options, "preset": "veryfast", "bf": "0", "threads": "1"}
-        stream = container.add_stream(encoder, rate=rate, options=options)
-        stream.width, stream.height = size
-        stream.pix_fmt = layout
-        stream.time_base = stream.codec_context.time_base = tick
+    file, (width, height) = io.BytesIO(), size
+    # No B-frames: nothing is reordered, so that the file needs no edit list.
+    options = {**options, "preset": "veryfast", "bf": "0", "threads": "1"}
+    described = {"width": width, "height": height, "pix_fmt": layout, "time_base": tick}
+    with av.open(file, "w", format="mp4", options={"fflags": "+bitexact"}) as container:
+        stream = cast(VideoStream, container.add_stream(encoder, rate, options, **described))
         for at, pixels in timed.items():
             frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
             frame.pts, frame.duration, frame.time_base = at, round(1 / rate / tick), tick
             container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+        container.mux(stream.encode())
     return file.getvalue()

@@ -29,7 +29,7 @@ class FrameSource:
 
     ticks: when each frame is shown, in units of `time_base`. starts: the frames at which decoding can start, the first
     among them. declared_fps: the frame rate of a clip of one frame. open_ended: the file does not say how long it is.
-    threads: how many decode. notes: warnings from decoding so far.
+    threads: how many decode. notes: warnings so far, by what they are about.
     """
 
     ticks: NDArray[np.int64]

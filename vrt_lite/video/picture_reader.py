@@ -32,8 +32,8 @@ _SHORTEST_MILLISECONDS: Final = 10
 class PictureReader(FrameSource):
     """One clip of pictures. Only one picture is held at a time, and in an animation what the next one builds on."""
 
-    def scan(self) -> list[str]:
-        """Find the times; those of an animation are told by decoding all of it. Returns warnings.
+    def scan(self) -> None:
+        """Find the times; those of an animation are told by decoding all of it.
 
         UnusableError for a still picture, and an animation that is damaged, cut or beyond the limits.
         """
@@ -48,8 +48,9 @@ class PictureReader(FrameSource):
         if fps:
             self.ticks = self.starts = np.arange(frames)
             self.time_base = 1 / fps
-            assumed = f"numbered pictures have no frame rate: {fps} a second are assumed (see --fps)"
-            return [assumed] if self.clip.assumed else []
+            if self.clip.assumed:
+                self.notes["rate"] = f"numbered pictures have no frame rate: {fps} a second are assumed (see --fps)"
+            return
         if frames > (most := min(MOST_FRAMES, MOST_ANIMATED_PIXELS // (width * height))):
             raise UnusableError(
                 f"holds more than {most} frames of {width}x{height}, the most that are read; make a video of it, "
@@ -58,7 +59,6 @@ class PictureReader(FrameSource):
         written = np.array([frame.duration for _, frame in self.decode(range(frames))])
         shown = np.where(written > _SHORTEST_MILLISECONDS, written, 100)
         self.ticks, self.starts, self.time_base = shown.cumsum() - shown, np.zeros(1, np.int64), Fraction(1, 1000)
-        return []
 
     def decode(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
         """Yield (index, frame) for each of `indices`, in order; UnusableError for one that cannot be decoded."""

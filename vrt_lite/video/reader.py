@@ -95,8 +95,8 @@ class Reader(FrameSource):
         # A frame's own header may claim more than the container did; alignment adds a little.
         self._codec.options = {"max_pixels": str(MAX_PIXELS + MAX_PIXELS // 8)}
 
-    def scan(self) -> list[str]:
-        """Read all packets once, without decoding, for their times. Returns warnings about the end of the file.
+    def scan(self) -> None:
+        """Read all packets once, without decoding, for their times.
 
         UnusableError if frames are missing there. Missing audio does not matter.
         """
@@ -139,7 +139,8 @@ class Reader(FrameSource):
         self.ticks = self._stamps[self._order]
         self.starts = np.union1d([0], self.ticks.searchsorted(self._stamps[self._keys]))
         self.open_ended = missing_bytes is None and not 0 < listed <= self._stream.frames
-        return ["the file does not say how long it is, so a missing end would go unnoticed"] if self.open_ended else []
+        if self.open_ended:
+            self.notes["end"] = "the file does not say how long it is, so a missing end would go unnoticed"
 
     def read(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
         """Yield (index, frame) for each of `indices`.
