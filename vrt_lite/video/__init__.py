@@ -16,19 +16,18 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from av.error import FFmpegError
 from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
-from numpy.typing import NDArray
 
 from vrt_lite.clip_files import find_files
 from vrt_lite.errors import VideoError
 from vrt_lite.shortage import shortage_of
-from vrt_lite.video.frame_conversion import Conversion, Planes, find_conversion, read_planes
-from vrt_lite.video.frame_source import AGAIN, UnusableError, is_picture
+from vrt_lite.video.frame_conversion import Conversion, Planes, find_conversion
+from vrt_lite.video.frame_source import AGAIN, Pixels, Size, Transfer, UnusableError, is_picture
 from vrt_lite.video.reader import Reader
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class ClipInfo:
     duration_seconds: float
     frames: int
     variable_rate: bool
-    dynamic_range: Literal["sdr", "pq", "hlg"]
+    dynamic_range: Transfer
     open_ended: bool = False
 
 
@@ -132,8 +131,8 @@ class Clip:
         self._conversion = conversion
         self._first = first
         self._converter = VideoReformatter()
-        self._shown: dict[tuple[int, tuple[int, int]], NDArray[np.uint8]] = {}
-        self._kept_in_passing: tuple[frozenset[int], tuple[int, int]] = frozenset(), (0, 0)
+        self._shown: dict[tuple[int, Size], Pixels] = {}
+        self._kept_in_passing: tuple[frozenset[int], Size] = frozenset(), (0, 0)
 
     def __enter__(self) -> Self:
         return self
@@ -155,7 +154,7 @@ class Clip:
         """When a frame is shown, counted from the first."""
         return float((int(self.ticks[index]) - int(self.ticks[0])) * self._reader.time_base)
 
-    def frames(self, indices: Iterable[int], *, size: tuple[int, int]) -> dict[int, NDArray[np.uint8]]:
+    def frames(self, indices: Iterable[int], *, size: Size) -> dict[int, Pixels]:
         """Frames by 0-based presentation index, as read-only RGB arrays (height, width, 3) of `size` =
         (width, height): one bicubic, antialiased resize (Pillow) of the stored pixels.
 
@@ -176,7 +175,7 @@ class Clip:
                 self.resize_seconds += asked - decoded
         return {index: self._shown[index, size] for index in ordered}
 
-    def keep_in_passing(self, indices: Iterable[int], *, size: tuple[int, int]) -> None:
+    def keep_in_passing(self, indices: Iterable[int], *, size: Size) -> None:
         """Let the next `planes` keep these frames for `frames`, so that they are decoded once."""
         self._kept_in_passing = frozenset(indices), size
 
@@ -185,12 +184,12 @@ class Clip:
 
         A second reader decodes them, so that another thread may do it. What does not decode is left out.
         """
-        stored_size, (kept, size) = (self._first.width, self._first.height), self._kept_in_passing
-        converter, passed = VideoReformatter(), dict[tuple[int, tuple[int, int]], NDArray[np.uint8]]()
+        (kept, size), converter = self._kept_in_passing, VideoReformatter()
+        passed = dict[tuple[int, Size], Pixels]()
         with contextlib.suppress(VideoError), _video_errors(self.info.path), self._reader.again() as reader:
             for index, frame in chain.from_iterable(map(reader.decode, runs)):
                 if index in kept:
                     passed[index, size] = self._conversion.convert(frame, size, converter)
-                yield index, read_planes(frame, stored_size, self._conversion.transfer, converter)
+                yield index, self._conversion.read_planes(frame, converter)
             if not reader.notes:  # of a damaged clip `frames` chooses and tells
                 self._shown |= passed

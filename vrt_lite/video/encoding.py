@@ -6,16 +6,14 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import av
 import av.codec
-import numpy as np
 from av.error import FFmpegError
-from av.video.stream import VideoStream
-from numpy.typing import NDArray
 
 from vrt_lite.errors import VideoError
+from vrt_lite.video.frame_source import Pixels, Size
 
 if TYPE_CHECKING:
     from vrt_lite.video import Clip
@@ -35,7 +33,7 @@ def has_codec(name: str) -> bool:
     return name in av.codec.codecs_available
 
 
-def write_lossless(frames: Sequence[NDArray[np.uint8]], *, frame_seconds: Fraction) -> bytes:
+def write_lossless(frames: Sequence[Pixels], *, frame_seconds: Fraction) -> bytes:
     """An MP4 of RGB frames (height, width, 3), each shown for `frame_seconds`: H.264 in RGB with a quantiser of 0.
 
     Every reader gets the same pixels and times from it, and every frame is a key frame. The time base is the
@@ -81,15 +79,15 @@ def write_small_copy(clip: Clip) -> SmallCopy:
     raise VideoError(clip.info.path, f"cannot be copied into {MOST_BYTES / 1e6:g} MB")
 
 
-def _scale(size: tuple[int, int], scale: float) -> tuple[int, int]:
+def _scale(size: Size, scale: float) -> Size:
     """Return a size with both sides scaled, and even, as 4:2:0 needs."""
     width, height = (max(round(length * scale / 2) * 2, 2) for length in size)
     return width, height
 
 
 def _encode(
-    timed: Mapping[int, NDArray[np.uint8]],
-    size: tuple[int, int],
+    timed: Mapping[int, Pixels],
+    size: Size,
     encoder: str,
     layout: str,
     options: dict[str, str],
@@ -101,9 +99,10 @@ def _encode(
     file, (width, height) = io.BytesIO(), size
     # No B-frames: nothing is reordered, so that the file needs no edit list.
     options = {**options, "preset": "veryfast", "bf": "0", "threads": "1"}
-    described = {"width": width, "height": height, "pix_fmt": layout, "time_base": tick}
-    with av.open(file, "w", format="mp4", options={"fflags": "+bitexact"}) as container:
-        stream = cast(VideoStream, container.add_stream(encoder, rate, options, **described))
+    with cast(Any, av.open(file, "w", format="mp4", options={"fflags": "+bitexact"})) as container:
+        stream = container.add_stream(
+            encoder, rate, options, width=width, height=height, pix_fmt=layout, time_base=tick
+        )
         for at, pixels in timed.items():
             frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
             frame.pts, frame.duration, frame.time_base = at, round(1 / rate / tick), tick

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import numpy as np
+from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from vrt_lite.clip_files import ClipFiles
 
+Size = tuple[int, int]
+"""A width and a height, in pixels."""
+Pixels = NDArray[np.uint8]
+"""A picture of 8 bits: RGB (height, width, 3), or one plane (height, width)."""
+Frames = Iterator[tuple[int, VideoFrame]]
+"""Decoded frames, each with its number."""
+Transfer = Literal["sdr", "pq", "hlg"]
+"""The curve from light to signal: that of standard dynamic range, or one of the two of HDR."""
 MAX_PIXELS: Final = 7680 * 4320
 AGAIN: Final = "copy, download or export it again"
 _SEGMENT: Final = b"\x18\x53\x80\x67\x01"

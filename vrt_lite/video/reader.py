@@ -21,7 +21,7 @@ from av.video.stream import VideoStream
 
 from vrt_lite.clip_files import ClipFiles
 from vrt_lite.shortage import shortage_of
-from vrt_lite.video.frame_source import AGAIN, MAX_PIXELS, FrameSource, UnusableError, count_missing_bytes
+from vrt_lite.video.frame_source import AGAIN, MAX_PIXELS, Frames, FrameSource, UnusableError, count_missing_bytes
 
 MAX_FRAMES = 2_000_000
 _NEAR = 48  # frames around one that does not decode that are searched for a replacement
@@ -142,7 +142,7 @@ class Reader(FrameSource):
         if self.open_ended:
             self.notes["end"] = "the file does not say how long it is, so a missing end would go unnoticed"
 
-    def read(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
+    def read(self, indices: Iterable[int]) -> Frames:
         """Yield (index, frame) for each of `indices`.
 
         A frame that does not decode is replaced by the nearest one that does, with a note. Raises UnusableError if
@@ -159,7 +159,7 @@ class Reader(FrameSource):
         if self._damaged * 2 > self._decoded:
             raise UnusableError(f"is too damaged: {self._damaged} of {self._decoded} decoded frames; {AGAIN}")
 
-    def decode(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
+    def decode(self, indices: Iterable[int]) -> Frames:
         """Yield (index, frame) for the frames of a run that decode, in order."""
         yield from self._take(indices, apart=False)
 
@@ -197,7 +197,7 @@ class Reader(FrameSource):
         # It is shown before the keyframe that it follows (an open group of pictures): it needs the group before too.
         return max(slot - int(self._stamps[position] < self._stamps[self._keys[slot]]), 0)
 
-    def _decode_group(self, slot: int, last: int, wanted: Container[int]) -> Iterator[tuple[int, VideoFrame]]:
+    def _decode_group(self, slot: int, last: int, wanted: Container[int]) -> Frames:
         """Yield (position, frame), decoded from keyframe `slot` to the packet at `last`. A failure is counted.
 
         Then the decoder is drained, so that the frame of `last` needs no later packet. H.264 frames that are neither
