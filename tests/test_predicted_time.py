@@ -21,9 +21,8 @@ from bench.vrt_lite_side import VrtLiteSide
 from vrt_lite.api import Judge
 from vrt_lite.backends import read_memory
 from vrt_lite.fitting import choose_plan
-from vrt_lite.fitting.memory_estimate import read_shape
-from vrt_lite.fitting.time_estimate import count_work, estimate_seconds, fit_frames
-from vrt_lite.forecast import keep_time, predict
+from vrt_lite.fitting.memory_estimate import count_work, read_shape
+from vrt_lite.forecast import estimate_seconds, fit_frames, keep_time, predict
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.model_list import list_model
 from vrt_lite.models import ModelFiles, find

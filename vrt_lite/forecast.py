@@ -7,26 +7,38 @@ matrices of the model's types, which is measured once in a process of its own.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from vrt_lite.backends import describe_machine
 from vrt_lite.errors import VrtError
 from vrt_lite.fitting import EnginePlan
+from vrt_lite.fitting.memory_estimate import ModelShape, Part, count_work
 from vrt_lite.interfaces import Observe, Predicted, TimeRange
 from vrt_lite.machine import SMALL_MODEL_BYTES
 from vrt_lite.modes import Mode
+from vrt_lite.profile import Profile
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import BothOrders
 from vrt_lite.tuning import keep, kept_path, read_kept
 
 if TYPE_CHECKING:
-    from vrt_lite.fitting.time_estimate import Speed
     from vrt_lite.video import ClipInfo
 
 _ADDED_UP = 2.0
 """The factor on both sides of what was added up."""
 _MOST_TIMES = 8
+_F16: Final = 1
+"""ggml's type in which attention is computed."""
+_PATCHES_PER_TOKEN = 4
+_WINDOW_PATCHES = 64
+_BESIDE = 1.15
+"""What a layer takes beside its multiplications by weights: norms, positions, copies. Measured with the 7B's widths."""
+_ATTENTION = 2.5
+"""What attention takes beside its own multiplications: masks, softmax and copies. Measured with the 7B's widths."""
+Speed = tuple[float, float]
+"""Of one of ggml's types: weights that are multiplied in a second, with one token and with each of many."""
 _USUAL_SIZE: Final = (1280, 720)
 Size = tuple[int, int]
 """A clip's (width, height)."""
@@ -43,15 +55,39 @@ def predict(plan: EnginePlan, size: Size = _USUAL_SIZE) -> TimeRange | None:
         return TimeRange(min(times) / margin, max(times) * margin)
     if estimate.gpu_bytes or estimate.shape.text_bytes < SMALL_MODEL_BYTES:
         return None
-    from vrt_lite.fitting.time_estimate import F16, estimate_seconds, fit_frames  # noqa: PLC0415 - not to keep a time
-
     threads = plan.settings.threads or describe_machine().cpus
     try:
-        speeds = {kind: _measure_speed(kind, threads) for kind in {F16}.union(*estimate.shape.matrices.values())}
+        speeds = {kind: _measure_speed(kind, threads) for kind in {_F16}.union(*estimate.shape.matrices.values())}
     except (AttributeError, VrtError):  # the engine lacks a function, or cannot multiply these types
         return None
     seconds = estimate_seconds(estimate.shape, fit_frames(plan.profile, size), speeds)
     return TimeRange(seconds / _ADDED_UP, seconds * _ADDED_UP)
+
+
+def fit_frames(profile: Profile, size: tuple[int, int]) -> Profile:
+    """The profile with frames as large as those of a clip of this (width, height)."""
+    first, called = (profile.frame_size(*size, called=called) for called in (False, True))
+    return profile.with_max_pixels(first[0] * first[1], tool_pixels=called[0] * called[1])
+
+
+def estimate_seconds(shape: ModelShape, profile: Profile, speeds: Mapping[int, Speed]) -> float:
+    """Seconds of a judgement of two new clips, by the speed of each of ggml's types."""
+
+    def multiply(part: Part, *, many: bool = True) -> float:
+        return _BESIDE * sum(weights / speeds[kind][many] for kind, weights in shape.matrices[part].items())
+
+    encoded, read, written = count_work(profile)
+    attention = _ATTENTION * 2 / speeds[_F16][1]
+    # Half of the conversation is read before a token, in the mean.
+    attended = attention * shape.query_width * shape.layers * read / 2
+    patches = _PATCHES_PER_TOKEN * profile.max_cells
+    seen = _WINDOW_PATCHES + (patches - _WINDOW_PATCHES) / shape.vision_full_every
+    patch = multiply("tower") + attention * shape.vision_width * shape.vision_layers * seen
+    return (
+        encoded * (_PATCHES_PER_TOKEN * patch + multiply("merger"))
+        + read * (multiply("layers") + attended)
+        + written * (multiply("layers", many=False) + multiply("output", many=False) + attended)
+    )
 
 
 def predict_like(mode: Mode, path: Path) -> TimeRange | None:
@@ -99,8 +135,6 @@ def _predict(mode: Mode, clip: ClipInfo) -> TimeRange | None:
 
 def _measure_speed(kind: int, threads: int) -> Speed:
     """How fast this machine multiplies matrices of one of ggml's types: as it is kept, else measured in a worker."""
-    from vrt_lite.fitting.time_estimate import Speed  # noqa: PLC0415 - not to keep a time
-
     path = kept_path("speeds", describe_machine(), threads, kind)
     speed = read_kept(path, Speed)
     if speed is None:

@@ -30,6 +30,11 @@ _KV_BYTES = {"f16": 2.0, "q8_0": 34 / 32}
 _EMBEDDINGS_BYTES = 512 * 2**20
 """The most that embeddings take in memory (`EmbeddingCache`)."""
 _CAPTION_TOKENS = 100
+_ROUNDS = 2
+_WRITTEN = 250
+"""Tokens that a judge writes in a round."""
+_TURN_TOKENS = 60
+"""Text between two replies: what comes with asked-for frames, and the marks of the turns."""
 _LETTERS_PER_TOKEN = 4
 """In prompts like these. It is about the same with the bundled judge's small vocabulary (4.3) and a full one."""
 SOURCE_PIXELS: Final = 1280 * 720
@@ -184,6 +189,17 @@ def count_text_tokens(profile: Profile) -> int:
     turns = opening(Pair("", (5.0, 5.0), measured=EXAMPLE), profile)
     letters = sum(len(part.text) for turn in turns for part in turn.parts if isinstance(part, Text))
     return letters // _LETTERS_PER_TOKEN + _CAPTION_TOKENS
+
+
+def count_work(profile: Profile) -> tuple[int, int, int]:
+    """Tokens that a judgement of two new clips encodes, reads and writes."""
+    rounds = min(_ROUNDS, profile.rounds)
+    called = (rounds - 1) * profile.frames_per_call * profile.tool_cells
+    called //= 2 if profile.tool_form == "video" else 1  # a frame alone fills a pair of frames
+    encoded = profile.first_patches * profile.max_cells + called
+    read = encoded + count_text_tokens(profile) + (rounds - 1) * _TURN_TOKENS
+    heads = profile.answer is not None and bool(profile.answer.head)  # then nothing is written
+    return encoded, read, 0 if heads else rounds * min(_WRITTEN, profile.max_new_tokens)
 
 
 def estimate_memory(

@@ -21,7 +21,7 @@ from vrt_lite.backends.llamacpp.context import Context, Tokens
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
 from vrt_lite.errors import ModelError, VrtError
-from vrt_lite.fitting.time_estimate import count_work
+from vrt_lite.fitting.memory_estimate import count_work
 from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import gguf_bytes, loses_detail
 from vrt_lite.tuning import Tuning
