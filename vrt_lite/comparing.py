@@ -150,7 +150,8 @@ class Comparer:
                 if plan and mode.files and not mode.files.is_small:
                     from vrt_lite.forecast import announce  # noqa: PLC0415
 
-                    announce(mode, clips[0].info, observe, both_orders=self._settings.both_orders)
+                    size = clips[0].info.width, clips[0].info.height
+                    announce(plan, size, observe, both_orders=self._settings.both_orders)
                 with stopwatch.measure("wait"):
                     engine = yield from mode.open(frames, observe, stopwatch)
                 if mode.profile.reports and measuring:

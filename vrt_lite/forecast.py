@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vrt_lite.backends import describe_machine
 from vrt_lite.errors import VrtError
@@ -22,9 +22,6 @@ from vrt_lite.profile import Profile
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import BothOrders
 from vrt_lite.tuning import keep, kept_path, read_kept
-
-if TYPE_CHECKING:
-    from vrt_lite.video import ClipInfo
 
 _ADDED_UP = 2.0
 """The factor on both sides of what was added up."""
@@ -96,14 +93,15 @@ def predict_like(mode: Mode, path: Path) -> TimeRange | None:
 
     try:
         with open_clip(path) as clip:
-            return _predict(mode, clip.info)
+            plan = mode.plan()
+            return predict(plan, (clip.info.width, clip.info.height)) if plan else None
     except VrtError:
         return None  # judging will say why
 
 
-def announce(mode: Mode, clip: ClipInfo, observe: Observe, *, both_orders: BothOrders) -> None:
-    """Tell `observe` how long judging clips like this one will take, if that is known."""
-    if one := _predict(mode, clip):
+def announce(plan: EnginePlan, size: Size, observe: Observe, *, both_orders: BothOrders) -> None:
+    """Tell `observe` how long judging clips of this size will take, if that is known."""
+    if one := predict(plan, size):
         both = TimeRange(one.least, 2 * one.most)  # nothing is encoded again
         observe(Predicted(both if both_orders is True else one, both if both_orders == "auto" else None))
 
@@ -126,11 +124,6 @@ def _times_path(plan: EnginePlan, shown: Size) -> Path:
     A model is known by its shape: two with the same matrices take as long.
     """
     return kept_path("speeds", plan.estimate.shape, plan.profile.sha256, describe_machine(), plan.settings, shown)
-
-
-def _predict(mode: Mode, clip: ClipInfo) -> TimeRange | None:
-    plan = mode.plan()
-    return predict(plan, (clip.width, clip.height)) if plan else None
 
 
 def _measure_speed(kind: int, threads: int) -> Speed:

@@ -121,6 +121,7 @@ def find_tuning(model: str | Path | None, projector: Path | None = None) -> Tuni
 
 def choose_projector(files: ModelFiles, describe: Callable[[], Machine]) -> ModelFiles:
     """The files with the type of the projector that tuning found. `describe` is called only if there is a choice."""
-    tuning = load_tuning(files, describe()) if len(files.projectors) > 1 else None
-    tuned = [path for path in files.projectors if tuning and path.name == tuning.projector]
-    return replace(files, projector=tuned[0]) if tuned else files
+    if len(files.projectors) > 1 and (tuning := load_tuning(files, describe())):
+        tuned = files.projector.with_name(tuning.projector)
+        return replace(files, projector=tuned) if tuned in files.projectors else files
+    return files
