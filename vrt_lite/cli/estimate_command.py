@@ -20,7 +20,7 @@ from vrt_lite.cli.options import (
     take_settings,
 )
 from vrt_lite.disk import home
-from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError
+from vrt_lite.errors import OutOfMemoryError, UsageError
 from vrt_lite.machine import Gpu, MachineMemory, format_bytes
 
 if TYPE_CHECKING:
@@ -63,10 +63,9 @@ def estimate(
     vrt-lite estimate vr-thinker-7b --memory 16 --vram 8
     vrt-lite estimate vr-thinker-7b --quant q4_k_m --vram 8
 
-    Of a model that is here only the headers of its files are read. Of one that can be pulled, all quants are listed,
-    with what a pull takes of the disk; of owner/repo the listing and config.json are fetched. What is not set is
-    chosen as compare chooses it: first what is best, then what fits. The estimate assumes frames of the largest size,
-    and all rounds.
+    Of a model that is here only the headers of its files are read. Of one that can be pulled by name, all quants are
+    listed, with what a pull takes of the disk. What is not set is chosen as compare chooses it: first what is best,
+    then what fits. The estimate assumes frames of the largest size, and all rounds.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     settings = take_settings(options)
     memory = _assume_memory(settings, memory_gb, vram_gb)
@@ -111,7 +110,8 @@ def _estimate_efforts(estimate_with: Callable[[Settings], Estimated], settings: 
 
 
 def _find_offered(model: str | None, quant: str, projector: Path | None) -> PullOptions | None:
-    """What can be pulled as MODEL; None if it is here, or is no name of a recipe or repository."""
+    """What can be pulled as MODEL; None if it is here, or is no name of a recipe."""
+    from vrt_lite.fitting.pull_options import list_pull_options  # noqa: PLC0415
     from vrt_lite.models import BUNDLED, bundled_names  # noqa: PLC0415
     from vrt_lite.models.library import find_stored, recipes  # noqa: PLC0415
 
@@ -125,21 +125,11 @@ def _find_offered(model: str | None, quant: str, projector: Path | None) -> Pull
     wanted, stored = quant or named, find_stored(name)
     if stored and wanted.upper() in ("", stored.manifest.quant.upper()):
         return None
-    if name not in recipes() and ("/" not in name or name[0] in "./~" or "\\" in name or name.endswith(".gguf")):
+    if name not in recipes():
         return None
     if projector:
         raise UsageError(f"--projector is for a model that is here, and {name} is not: leave it out.")
-    return _list_offered(name, wanted)
-
-
-def _list_offered(name: str, quant: str) -> PullOptions:
-    from vrt_lite.fitting.pull_options import list_pull_options  # noqa: PLC0415
-    from vrt_lite.models.hub import UnreachableError  # noqa: PLC0415
-
-    try:
-        return list_pull_options(name, quant)
-    except UnreachableError as error:
-        raise ModelError(f"There is no {name} here, and what could be pulled is not known: {error}") from error
+    return list_pull_options(name, wanted)
 
 
 def _estimate_files(
