@@ -138,7 +138,7 @@ class EmbeddingCache:
 def usage(folder: Path) -> tuple[int, int]:
     """How many embeddings are in a folder, and the bytes that the cache takes there."""
     files = _list(folder)
-    return sum(not path.name.startswith(".") for _, _, path in files), sum(size for _, size, _ in files)
+    return sum(path.name[0] != "." for _, _, path in files), sum(size for _, size, _ in files)
 
 
 def clear(folder: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Final
 
@@ -63,8 +64,8 @@ def predict(plan: EnginePlan, size: Size = _USUAL_SIZE) -> TimeRange | None:
 
 def fit_frames(profile: Profile, size: tuple[int, int]) -> Profile:
     """The profile with frames as large as those of a clip of this (width, height)."""
-    first, called = (profile.frame_size(*size, called=called) for called in (False, True))
-    return profile.with_max_pixels(first[0] * first[1], tool_pixels=called[0] * called[1])
+    first, called = (prod(profile.frame_size(*size, called=called)) for called in (False, True))
+    return profile.with_max_pixels(first, tool_pixels=called)
 
 
 def estimate_seconds(shape: ModelShape, profile: Profile, speeds: Mapping[int, Speed]) -> float:

@@ -125,7 +125,6 @@ class Clip:
         self.info = info
         self.ticks = reader.ticks
         self.turn = conversion.turn
-        self.key_before = reader.start_before
         self.decode_seconds = self.resize_seconds = 0.0
         self._reader = reader
         self._conversion = conversion
@@ -153,6 +152,11 @@ class Clip:
     def seconds(self, index: int) -> float:
         """When a frame is shown, counted from the first."""
         return float((int(self.ticks[index]) - int(self.ticks[0])) * self._reader.time_base)
+
+    def key_before(self, index: int) -> int:
+        """Return the last frame up to this one where decoding can start."""
+        starts = self._reader.starts
+        return int(starts[starts.searchsorted(index, side="right") - 1])
 
     def frames(self, indices: Iterable[int], *, size: Size) -> dict[int, Pixels]:
         """Frames by 0-based presentation index, as read-only RGB arrays (height, width, 3) of `size` =

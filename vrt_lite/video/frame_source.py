@@ -66,10 +66,6 @@ class FrameSource:
     def open(self) -> None:
         """Open what stays open meanwhile, anew if it is open."""
 
-    def start_before(self, index: int) -> int:
-        """Return the last frame up to this one where decoding can start."""
-        return int(self.starts[self.starts.searchsorted(index, side="right") - 1])
-
 
 def is_picture(file: Path) -> bool:
     """Whether a file is a GIF, WebP or PNG, animated or not."""

@@ -148,7 +148,7 @@ class Reader(FrameSource):
         A frame that does not decode is replaced by the nearest one that does, with a note. Raises UnusableError if
         there is none near it, or if most of what was decoded is damaged.
         """
-        lost = yield from self._take(indices, apart=True)
+        lost = yield from self.decode(indices, apart=True)
         for index in lost:
             near = self.decode(range(max(index - _NEAR, 0), min(index + _NEAR, len(self.ticks))))
             at, frame = min(near, key=lambda found: abs(found[0] - index), default=(0, None))
@@ -159,11 +159,9 @@ class Reader(FrameSource):
         if self._damaged * 2 > self._decoded:
             raise UnusableError(f"is too damaged: {self._damaged} of {self._decoded} decoded frames; {AGAIN}")
 
-    def decode(self, indices: Iterable[int]) -> Frames:
-        """Yield (index, frame) for the frames of a run that decode, in order."""
-        yield from self._take(indices, apart=False)
-
-    def _take(self, indices: Iterable[int], *, apart: bool) -> Generator[tuple[int, VideoFrame], None, list[int]]:
+    def decode(
+        self, indices: Iterable[int], *, apart: bool = False
+    ) -> Generator[tuple[int, VideoFrame], None, list[int]]:
         """Yield (index, frame) for those of `indices` that decode; return the others.
 
         apart: go from keyframe to keyframe, past what is not needed, instead of decoding all up to the last frame. If
