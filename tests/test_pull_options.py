@@ -33,7 +33,6 @@ from vrt_lite.settings import Settings
 from vrt_lite.show.estimates import Estimated, show_quants
 
 MB, GB = 10**6, 10**9
-TINY = SHAPES["tiny"]
 
 
 @pytest.fixture(scope="module")
