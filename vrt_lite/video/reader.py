@@ -19,7 +19,6 @@ from av.stream import Discard, Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from vrt_lite.clip_files import ClipFiles
 from vrt_lite.shortage import shortage_of
 from vrt_lite.video.frame_source import AGAIN, MAX_PIXELS, Frames, FrameSource, UnusableError, count_missing_bytes
 
@@ -53,17 +52,14 @@ _limit_allocations(_USUAL_PIXELS)
 class Reader(FrameSource):
     """A video file. Nothing outside may keep its container or stream: opening it again frees them."""
 
-    def __init__(self, clip: ClipFiles) -> None:
-        super().__init__(clip)
-        self._file = clip.files[0].absolute()
-        self._decoded = self._damaged = 0
+    _decoded = _damaged = 0
 
     def open(self) -> None:
         """Open the file, anew if it is open. UnusableError without a video track that can be decoded."""
         self.opened.close()
         try:
             # "file:" keeps a name from being read as a protocol, a device or an option.
-            opened = av.open(f"file:{self._file}", "r", options=_OPTIONS, **_TOLERANT)
+            opened = av.open(f"file:{self.clip.files[0].absolute()}", "r", options=_OPTIONS, **_TOLERANT)
         except FFmpegError as error:
             raise UnusableError(
                 f"cannot be opened ({error.strerror}): it is no video of a known kind (mp4, mov, mkv, webm, avi, ts, "
@@ -122,7 +118,7 @@ class Reader(FrameSource):
             )
         # The index of an MP4 in pieces has what was read of them.
         listed = indexed if kind.startswith("mov") else 0
-        missing_bytes = count_missing_bytes(self._file)
+        missing_bytes = count_missing_bytes(self.clip.files[0])
         if torn or len(stamps) < listed or (missing_bytes or 0) > 0:
             raise UnusableError(
                 f"is truncated: it ends after frame {len(stamps)}{f' of {listed}' if listed else ''}; {AGAIN}"
