@@ -117,6 +117,8 @@ def test_of_several_types_of_projector_the_measured_one_is_taken(several: ModelF
     names = [path.name.removeprefix("mmproj-vrt-tiny-0-") for path in several.projectors]
     assert names == ["F16.gguf", "Q8_0.gguf", "BF16.gguf"]
     assert choose_projector(several, lambda: HERE).projector.name.endswith("-F16.gguf")
+    save_tuning(FOUND, several, HERE)
+    assert choose_projector(several, lambda: HERE) == several, "the measured one is gone"
     save_tuning(replace(FOUND, projector=several.projectors[1].name), several, HERE)
     assert choose_projector(several, lambda: HERE).projector == several.projectors[1]
     # One that is named stays, and the machine is not even asked.

@@ -146,6 +146,23 @@ def test_frames_kept_in_passing_are_those_that_frames_gives(plain: Path) -> None
         assert all((kept[index] == decoded[index]).all() for index in (0, 7, 23))
 
 
+def test_planes_are_of_one_size_and_say_their_range(folder: Path) -> None:
+    with open_clip(write_clip(folder / "full.avi", frames=4, codec="mjpeg", pix_fmt="yuvj420p")) as clip:
+        assert [planes.full_range for _, planes in clip.planes([range(4)])] == [True] * 4
+    sizes = {0: (252, 140), 12: (126, 70)}
+    parts = [
+        write_clip(folder / f"{first}.ts", frames=12, size=size, pts=range(first, first + 12), bframes=0)
+        for first, size in sizes.items()
+    ]
+    joined = folder / "joined.ts"
+    joined.write_bytes(b"".join(part.read_bytes() for part in parts))
+    with open_clip(joined) as clip:
+        found = [planes for _, planes in clip.planes([range(clip.info.frames)])]
+    assert len(found) > 12
+    assert {planes.luma.shape for planes in found} == {(140, 252)}
+    assert not any(planes.full_range for planes in found)
+
+
 @pytest.mark.parametrize(
     ("name", "how"),
     [

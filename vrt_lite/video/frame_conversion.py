@@ -86,7 +86,7 @@ class Conversion:
         HDR goes through the tone curve as grey of its level does.
         """
         is_sdr = self.transfer == "sdr"
-        full_range = frame.format.name.startswith("yuvj") or frame.color_range == ColorRange.JPEG.value
+        full_range = frame.color_range == ColorRange.JPEG.value  # of every decoder that gives yuvj420p
         if not is_sdr or frame.format.name not in _PLAIN or (frame.width, frame.height) != self.stored:
             full_range, layout = False, "yuv420p" if is_sdr else "yuv420p10le"
             frame = converter.reformat(frame, *self.stored, format=layout, dst_color_range=ColorRange.MPEG)
