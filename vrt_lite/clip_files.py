@@ -53,9 +53,10 @@ class ClipFiles:
 
     def stamp(self) -> tuple[str, float]:
         """Return a text that changes when a file does, and the Unix time of the last change in seconds. OSError."""
-        found = [(of.st_mtime_ns, of.st_ctime_ns, of.st_size, of.st_ino) for of in map(Path.stat, self.files)]
-        stamp = hashlib.sha256(repr((self.fps, found)).encode()).hexdigest()
-        return stamp, max(max(modified, changed) for modified, changed, _, _ in found) / 1e9
+        found = [file.stat() for file in self.files]
+        stamps = (f"\n{of.st_size} {of.st_mtime_ns} {of.st_ctime_ns} {of.st_ino}" for of in found)
+        digest = hashlib.sha256(f"{self.fps or ''}{''.join(stamps)}".encode())
+        return digest.hexdigest(), max(max(of.st_mtime_ns, of.st_ctime_ns) for of in found) / 1e9
 
 
 def find_files(path: Path) -> ClipFiles:
