@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
 
 from vrt_lite.errors import ModelError
-from vrt_lite.machine import EngineSettings
+from vrt_lite.models import ModelFiles
+from vrt_lite.tuning import Tuning
 from vrt_lite.tuning.tune import ModelSpeed, measure_model
 
 
-def fail_or_measure(failure: str, text: Path, projector: Path, settings: EngineSettings) -> ModelSpeed:
+def fail_or_measure(failure: str, files: ModelFiles, tuning: Tuning) -> ModelSpeed:
     match failure:
         case "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -23,4 +23,4 @@ def fail_or_measure(failure: str, text: Path, projector: Path, settings: EngineS
             raise ModelError("There is no such kernel.")
         case _:
             pass
-    return measure_model(text, projector, settings, 16, (1, 1, 1))
+    return measure_model(files, tuning, (1, 1, 1))

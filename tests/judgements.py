@@ -141,7 +141,7 @@ def judgement(
 
 
 def _info(name: str, size: Size) -> ClipInfo:
-    return ClipInfo(Path(name), NO_SHA256, 1000, *size, 16.0, 3.0, 48, False, "sdr", ())
+    return ClipInfo(Path(name), NO_SHA256, 1000, *size, 16.0, 3.0, 48, False, "sdr")
 
 
 def _workspace(size: Size) -> Workspace:

@@ -24,8 +24,7 @@ from vrt_lite.api import Judge
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision, content_key, engine_key
 from vrt_lite.cli import run
-from vrt_lite.embeddings import Disk, EmbeddingCache, clear, usage, users_disk
-from vrt_lite.errors import UsageError
+from vrt_lite.embeddings import DISK_BYTES, Disk, EmbeddingCache, clear, usage, users_disk
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import find
 from vrt_lite.records.judgement import Judgement
@@ -326,16 +325,17 @@ def test_the_command_shows_and_clears_embeddings_and_uploads(
     assert list(uploads.iterdir()) == [other]
 
 
-def test_the_size_is_set_by_a_variable(
+def test_the_size_is_set_in_megabytes(
     own_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert users_disk(5) == Disk(own_home / "embeddings", 5_000_000)
+    assert users_disk(None) == Disk(own_home / "embeddings", DISK_BYTES)
+    assert users_disk(0) is None
     monkeypatch.setenv("VRT_LITE_CACHE_MB", "5")
-    assert users_disk() == Disk(own_home / "embeddings", 5_000_000)
-    monkeypatch.setenv("VRT_LITE_CACHE_MB", "0")
-    assert users_disk() is None
+    assert run(["cache"]) == 0
+    assert "0 embeddings, 0.0 MB (at most 5 MB)" in capsys.readouterr().out
     for wrong in ("-1", "2G", "²", "1e3", "9" * 400, "9" * 5000):
         monkeypatch.setenv("VRT_LITE_CACHE_MB", wrong)
-        with pytest.raises(UsageError, match="VRT_LITE_CACHE_MB"):
-            users_disk()
-    assert run(["compare", str(A), str(B), "-q"]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+        assert run(["compare", str(A), str(B), "-q"]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert "VRT_LITE_CACHE_MB" in line

@@ -22,9 +22,8 @@ from bench.vrt_lite_side import VrtLiteSide
 from vrt_lite.api import Judge
 from vrt_lite.backends import read_memory
 from vrt_lite.fitting import choose_plan
-from vrt_lite.fitting.memory_estimate import read_shape
-from vrt_lite.fitting.time_estimate import count_work, estimate_seconds, fit_frames
-from vrt_lite.forecast import keep_time, predict, predict_shape
+from vrt_lite.fitting.memory_estimate import count_work, read_shape
+from vrt_lite.forecast import estimate_seconds, fit_frames, keep_time, predict
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.model_list import list_model
 from vrt_lite.models import ModelFiles, find
@@ -114,49 +113,49 @@ def test_a_run_is_predicted_from_one_judgement_and_then_from_its_own(judged: Jud
 
 def test_earlier_judgements_tell_most(judged: Judgement, own_home: Path) -> None:
     plan = plan_engine(TINY, Settings())
-    assert predict(TINY, plan, SIZE) is None
-    keep_time(TINY, plan, taking(judged, 6.0))
-    assert predict(TINY, plan, SIZE) == TimeRange(3.0, 12.0)
-    keep_time(TINY, plan, taking(judged, 12.0))
-    assert predict(TINY, plan, SIZE) == TimeRange(6.0 / 1.75, 21.0)
+    assert predict(plan, SIZE) is None
+    keep_time(plan, taking(judged, 6.0))
+    assert predict(plan, SIZE) == TimeRange(3.0, 12.0)
+    keep_time(plan, taking(judged, 12.0))
+    assert predict(plan, SIZE) == TimeRange(6.0 / 1.75, 21.0)
     for _ in range(8):  # the last ones count
-        keep_time(TINY, plan, taking(judged, 1.5))
-    assert predict(TINY, plan, SIZE) == TimeRange(1.5 / 1.5625, 1.5 * 1.5625)
+        keep_time(plan, taking(judged, 1.5))
+    assert predict(plan, SIZE) == TimeRange(1.5 / 1.5625, 1.5 * 1.5625)
     # Of clips of another size, with other settings, or of frames that were encoded before, it says nothing.
-    assert predict(TINY, plan, (270, 270)) is None
+    assert predict(plan, (270, 270)) is None
     other = plan_engine(TINY, Settings(threads=1))
-    assert predict(TINY, other, SIZE) is None
+    assert predict(other, SIZE) is None
     known = replace(judged.orders[0].rounds[0], frames_encoded=0)
     order = replace(judged.orders[0], rounds=(known, *judged.orders[0].rounds[1:]))
-    keep_time(TINY, plan, taking(replace(judged, orders=(order,)), 100.0))
-    assert predict(TINY, plan, SIZE) == TimeRange(1.5 / 1.5625, 1.5 * 1.5625)
+    keep_time(plan, taking(replace(judged, orders=(order,)), 100.0))
+    assert predict(plan, SIZE) == TimeRange(1.5 / 1.5625, 1.5 * 1.5625)
     # A damaged file is as if there was none.
     [path] = (own_home / "speeds").iterdir()
     for text in ("", "[]", '{"format": 2}', path.read_text()[:-9], json.dumps(["a", 1])):
         path.write_text(text)
-        assert predict(TINY, plan, SIZE) is None
-    keep_time(TINY, plan, judged)
-    assert predict(TINY, plan, SIZE)
+        assert predict(plan, SIZE) is None
+    keep_time(plan, judged)
+    assert predict(plan, SIZE)
 
 
 def test_a_large_model_is_predicted_from_matrices(wide: ModelFiles, own_home: Path) -> None:
     plan = plan_engine(wide, Settings(max_pixels=200_704))
-    first = predict(wide, plan, (1280, 720))
+    first = predict(plan, (1280, 720))
     assert first
     assert first.most == pytest.approx(4 * first.least)
     kept = {path: path.read_bytes() for path in (own_home / "speeds").iterdir()}
-    assert predict(wide, plan, (1280, 720)) == first  # measured once
+    assert predict(plan, (1280, 720)) == first  # measured once
     assert kept == {path: path.read_bytes() for path in (own_home / "speeds").iterdir()}
-    larger = predict(wide, plan_engine(wide, Settings()), (1280, 720))
+    larger = predict(plan_engine(wide, Settings()), (1280, 720))
     assert larger
     assert larger.least > first.least
     # One that is not here has a time too.
     shape = read_shape(wide)
     plan = choose_plan(shape, wide.profile, Settings(), read_memory())
-    assert predict_shape(shape, plan) == predict(wide, plan_engine(wide, Settings()))
+    assert predict(plan) == predict(plan_engine(wide, Settings()))
     # Of a type that the engine cannot multiply nothing is known: its process ends.
     odd = replace(shape, matrices={**shape.matrices, "layers": {9999: 1}})
-    assert predict_shape(odd, plan) is None
+    assert predict(choose_plan(odd, wide.profile, Settings(), read_memory())) is None
 
 
 def test_a_clip_that_cannot_be_read_is_not_predicted(tmp_path: Path) -> None:
@@ -221,7 +220,7 @@ def judge_thrice(files: ModelFiles, tmp_path: Path, *, pixels: int | None) -> It
         for clip, path in enumerate(paths, start=2 * number):
             drawn = [picture.__wrapped__(clip, index, (1280, 720)) for index in range(24)]
             clips.write_clip(path, frames=24, size=(1280, 720), pictures=drawn)
-        said = predict(files, plan, (1280, 720))
+        said = predict(plan, (1280, 720))
         if pixels is None:
             with Judge(files.name, settings=settings, measures=False) as judge:
                 judgement = judge.compare(*paths, prompt="A red square moving right.")
@@ -230,7 +229,7 @@ def judge_thrice(files: ModelFiles, tmp_path: Path, *, pixels: int | None) -> It
             with side, Judge(files.text.parent, backend=side, settings=settings, measures=False) as judge:
                 side.set_replies(reply_texts.script(2))
                 judgement = judge.compare(*paths, prompt=reply_texts.replies()["caption"])
-            keep_time(files, plan, judgement)
+            keep_time(plan, judgement)
         t = judgement.timings
         yield said, t.vision + t.prefill + t.generate + t.other
 

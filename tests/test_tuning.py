@@ -22,7 +22,7 @@ from vrt_lite.backends import describe_machine
 from vrt_lite.cli import run
 from vrt_lite.cli.options import ChosenJudge
 from vrt_lite.errors import ModelError, WorkerEndedError
-from vrt_lite.machine import EngineSettings, Machine
+from vrt_lite.machine import Machine
 from vrt_lite.models import ModelFiles, find
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.tuning import Tuning, choose_projector, keep, load_tuning, plan_engine, tuning_path
@@ -117,6 +117,8 @@ def test_of_several_types_of_projector_the_measured_one_is_taken(several: ModelF
     names = [path.name.removeprefix("mmproj-vrt-tiny-0-") for path in several.projectors]
     assert names == ["F16.gguf", "Q8_0.gguf", "BF16.gguf"]
     assert choose_projector(several, lambda: HERE).projector.name.endswith("-F16.gguf")
+    save_tuning(FOUND, several, HERE)
+    assert choose_projector(several, lambda: HERE) == several, "the measured one is gone"
     save_tuning(replace(FOUND, projector=several.projectors[1].name), several, HERE)
     assert choose_projector(several, lambda: HERE).projector == several.projectors[1]
     # One that is named stays, and the machine is not even asked.
@@ -180,9 +182,7 @@ def test_another_models_projector_is_not_taken_for_a_type_of_this_one(several: M
             np.random.default_rng(1).shuffle(values)
             data[start : start + size] = values.tobytes()
     path.write_bytes(data)
-    first, same, other = (
-        measure_model(several.text, path, EngineSettings(), 16, (1, 1, 1)) for path in several.projectors
-    )
+    first, same, other = (measure_model(several, Tuning(projector=path.name), (1, 1, 1)) for path in several.projectors)
     check_same(first, same)
     with pytest.raises(ModelError, match="other embeddings"):
         check_same(first, other)
@@ -197,9 +197,7 @@ def test_the_search_goes_on_when_an_engine_ends_or_hangs(worker: Worker, several
         fails = "crash" if tuning.repack else "hang" if tuning.jobs == 2 else "stop" * (tuning.projector == q8_0.name)
         if fails == "hang":
             worker.call(time.sleep, 0)  # it is started
-        settings = replace(tuning.settings, sequences=tuning.jobs)
-        seconds = 1.0 if fails == "hang" else 30.0
-        return worker.call(fail_or_measure, fails, JUDGE.text, JUDGE.projector, settings, seconds=seconds)
+        return worker.call(fail_or_measure, fails, several, tuning, seconds=1.0 if fails == "hang" else 30.0)
 
     tried = tune(several, measure, budget_seconds=100)
     reasons = {each.change: each.outcome for each in tried if "refused" in each.outcome}
@@ -210,8 +208,8 @@ def test_the_search_goes_on_when_an_engine_ends_or_hangs(worker: Worker, several
 
 
 def test_an_engine_that_does_not_run_at_all_is_an_error(worker: Worker) -> None:
-    def measure(_: Tuning) -> ModelSpeed:
-        return worker.call(fail_or_measure, "crash", JUDGE.text, JUDGE.projector, EngineSettings())
+    def measure(tuning: Tuning) -> ModelSpeed:
+        return worker.call(fail_or_measure, "crash", JUDGE, tuning)
 
     with pytest.raises(WorkerEndedError, match="See what is wrong: vrt-lite doctor"):
         next(tune(JUDGE, measure, budget_seconds=5))

@@ -107,7 +107,7 @@ def test_what_is_known_and_what_it_costs(plain: Path) -> None:
     with open_clip(plain) as clip:
         info = clip.info
         assert (info.width, info.height, info.frames, info.fps, info.duration_seconds) == (252, 140, 48, 16, 3)
-        assert (info.variable_rate, info.dynamic_range, info.warnings, info.path) == (False, "sdr", (), plain)
+        assert (info.variable_rate, info.dynamic_range, clip.warnings, info.path) == (False, "sdr", (), plain)
         assert info.size_bytes == plain.stat().st_size and len(info.sha256) == 64
         assert len(clip.ticks) == 48 and clip.seconds(24) == 1.5
         shown = clip.frames([40], size=SMALL)[40]
@@ -146,6 +146,23 @@ def test_frames_kept_in_passing_are_those_that_frames_gives(plain: Path) -> None
         assert all((kept[index] == decoded[index]).all() for index in (0, 7, 23))
 
 
+def test_planes_are_of_one_size_and_say_their_range(folder: Path) -> None:
+    with open_clip(write_clip(folder / "full.avi", frames=4, codec="mjpeg", pix_fmt="yuvj420p")) as clip:
+        assert [planes.full_range for _, planes in clip.planes([range(4)])] == [True] * 4
+    sizes = {0: (252, 140), 12: (126, 70)}
+    parts = [
+        write_clip(folder / f"{first}.ts", frames=12, size=size, pts=range(first, first + 12), bframes=0)
+        for first, size in sizes.items()
+    ]
+    joined = folder / "joined.ts"
+    joined.write_bytes(b"".join(part.read_bytes() for part in parts))
+    with open_clip(joined) as clip:
+        found = [planes for _, planes in clip.planes([range(clip.info.frames)])]
+    assert len(found) > 12
+    assert {planes.luma.shape for planes in found} == {(140, 252)}
+    assert not any(planes.full_range for planes in found)
+
+
 @pytest.mark.parametrize(
     ("name", "how"),
     [
@@ -169,7 +186,7 @@ def test_every_cut_is_noticed(folder: Path, name: str, how: dict[str, Any]) -> N
         try:
             with open_clip(cut(path, kept)) as clip:
                 complete = clip.ticks.tolist() == whole  # of the first only sound is missing
-                assert complete or (name != "first.mp4" and "does not say how long" in clip.info.warnings[0])
+                assert complete or (name != "first.mp4" and "does not say how long" in clip.warnings[0])
                 warned += not complete
         except VideoError as error:
             assert "truncated" in str(error)
@@ -318,7 +335,7 @@ def test_times_are_those_of_the_file(folder: Path, name: str, how: dict[str, Any
         assert clip.info.fps == pytest.approx(fps, rel=0.01 if frames == 3 else 1e-3)
         last = frames - 1
         assert clip.seconds(last) == pytest.approx(pts[last] / how.get("fps", 16), abs=1e-3)
-        assert any("under a second" in line for line in clip.info.warnings) == (frames < 4)
+        assert any("under a second" in line for line in clip.warnings) == (frames < 4)
     assert numbers(path) == list(range(frames))
 
 
@@ -420,7 +437,7 @@ def test_hdr_is_tone_mapped(tmp_path: Path, name: str, code: int, signal: Callab
     path = write_hdr(tmp_path / "hdr.mp4", [signal(value) if value else 0.0 for value in nits], code, 9)
     with open_clip(path) as clip:
         assert clip.info.dynamic_range == name
-        assert any(f"HDR ({name.upper()})" in line for line in clip.info.warnings)
+        assert any(f"HDR ({name.upper()})" in line for line in clip.warnings)
         shown = clip.frames([1], size=(16 * len(nits), 16))[1]
     greys = shown[8, 8::16].astype(float)
     assert np.abs(greys - greys[:, :1]).max() <= 2  # grey stays grey

@@ -150,7 +150,8 @@ class Comparer:
                 if plan and mode.files and not mode.files.is_small:
                     from vrt_lite.forecast import announce  # noqa: PLC0415
 
-                    announce(mode, clips[0].info, observe, both_orders=self._settings.both_orders)
+                    size = clips[0].info.width, clips[0].info.height
+                    announce(plan, size, observe, both_orders=self._settings.both_orders)
                 with stopwatch.measure("wait"):
                     engine = yield from mode.open(frames, observe, stopwatch)
                 if mode.profile.reports and measuring:
@@ -171,10 +172,10 @@ class Comparer:
                 measured=measured,
             )
             judgement: Judgement = yield InThread(lambda _: record())  # the digest of the model may not be ready
-            if trials and plan and mode.files:
+            if trials and plan:
                 from vrt_lite.forecast import keep_time  # noqa: PLC0415
 
-                keep_time(mode.files, plan, judgement)
+                keep_time(plan, judgement)
             if lines and lines.failure:
                 judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))
             if finish := wanted.finish:

@@ -26,17 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vrt_lite.disk import home
-from vrt_lite.errors import UsageError
 
-SIZE_VARIABLE: Final = "VRT_LITE_CACHE_MB"
 MEMORY_BYTES: Final = 512 * 2**20
 DISK_BYTES: Final = 2_000_000_000
 
 _SHAPE = struct.Struct("<II")
 _CHECKSUM_BYTES = 16
 _OURS = re.compile(r"([0-9a-f]{40}|\.[0-9a-f]{16})\.embedding")
-_MOST_DIGITS = 12
-"""Of the megabytes of SIZE_VARIABLE: a number of any length has no size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +48,9 @@ def cache_folder() -> Path:
     return home() / "embeddings"
 
 
-def users_disk(megabytes: int | None = None) -> Disk | None:
-    """The user's folder and its limit, else VRT_LITE_CACHE_MB; None if that is 0. UsageError if it is no number."""
-    given = str(megabytes) if megabytes is not None else os.environ.get(SIZE_VARIABLE) or str(DISK_BYTES // 10**6)
-    if not (given.isascii() and given.isdigit() and len(given) <= _MOST_DIGITS):
-        raise UsageError(f"{SIZE_VARIABLE} is {given[:40]!r}; give a whole number of megabytes, or 0 to keep nothing.")
-    return Disk(cache_folder(), int(given) * 10**6) if int(given) else None
+def users_disk(megabytes: int | None) -> Disk | None:
+    """The user's folder with a limit in megabytes, 2000 if it is None; None if nothing is to be kept (0)."""
+    return None if megabytes == 0 else Disk(cache_folder(), DISK_BYTES if megabytes is None else megabytes * 10**6)
 
 
 class EmbeddingCache:
@@ -91,10 +84,9 @@ class EmbeddingCache:
 
     def put(self, key: str, array: NDArray[np.float32]) -> None:
         """Keep an embedding, shape (tokens, width); the cache owns the array then. A disk error is no failure."""
-        view = array.view()
-        view.flags.writeable = False
+        array.flags.writeable = False
         self._memory.pop(key, None)
-        self._memory[key] = view
+        self._memory[key] = array
         if self._disk and self._writable:
             try:
                 self._write(self._disk, self._place(self._disk, key), array)
@@ -146,7 +138,7 @@ class EmbeddingCache:
 def usage(folder: Path) -> tuple[int, int]:
     """How many embeddings are in a folder, and the bytes that the cache takes there."""
     files = _list(folder)
-    return sum(not path.name.startswith(".") for _, _, path in files), sum(size for _, size, _ in files)
+    return sum(path.name[0] != "." for _, _, path in files), sum(size for _, size, _ in files)
 
 
 def clear(folder: Path) -> None:

@@ -7,58 +7,85 @@ matrices of the model's types, which is measured once in a process of its own.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vrt_lite.backends import describe_machine
 from vrt_lite.errors import VrtError
 from vrt_lite.fitting import EnginePlan
-from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
+from vrt_lite.fitting.memory_estimate import ModelShape, Part, count_work
 from vrt_lite.interfaces import Observe, Predicted, TimeRange
-from vrt_lite.models import ModelFiles
-from vrt_lite.models.gguf import gguf_bytes
+from vrt_lite.machine import SMALL_MODEL_BYTES
 from vrt_lite.modes import Mode
+from vrt_lite.profile import Profile
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import BothOrders
 from vrt_lite.tuning import keep, kept_path, read_kept
 
-if TYPE_CHECKING:
-    from vrt_lite.fitting.time_estimate import Speed
-    from vrt_lite.video import ClipInfo
-
 _ADDED_UP = 2.0
 """The factor on both sides of what was added up."""
 _MOST_TIMES = 8
+_F16: Final = 1
+"""ggml's type in which attention is computed."""
+_PATCHES_PER_TOKEN = 4
+_WINDOW_PATCHES = 64
+_BESIDE = 1.15
+"""What a layer takes beside its multiplications by weights: norms, positions, copies. Measured with the 7B's widths."""
+_ATTENTION = 2.5
+"""What attention takes beside its own multiplications: masks, softmax and copies. Measured with the 7B's widths."""
+Speed = tuple[float, float]
+"""Of one of ggml's types: weights that are multiplied in a second, with one token and with each of many."""
 _USUAL_SIZE: Final = (1280, 720)
 Size = tuple[int, int]
 """A clip's (width, height)."""
 
 
-def predict(files: ModelFiles, plan: EnginePlan, size: Size = _USUAL_SIZE) -> TimeRange | None:
+def predict(plan: EnginePlan, size: Size = _USUAL_SIZE) -> TimeRange | None:
     """Predict a judgement in one order of clips of this size.
 
     None if nothing is known: before the first judgement by a small model, or with layers on a GPU.
     """
-    shown = plan.profile.frame_size(*size, called=False)
-    if times := read_kept(_times_path(files, plan, shown), list[float]):
+    estimate = plan.estimate
+    if times := read_kept(_times_path(plan, plan.profile.frame_size(*size, called=False)), list[float]):
         margin = 1.5 + 0.5 / len(times)  # the more is known, the less it differs
         return TimeRange(min(times) / margin, max(times) * margin)
-    return None if files.is_small else predict_shape(read_shape(files), plan, size)
-
-
-def predict_shape(shape: ModelShape, plan: EnginePlan, size: Size = _USUAL_SIZE) -> TimeRange | None:
-    """The same for a model of this shape, which may not be here."""
-    from vrt_lite.fitting.time_estimate import F16, estimate_seconds, fit_frames  # noqa: PLC0415 - not to keep a time
-
-    if plan.estimate.gpu_bytes:
+    if estimate.gpu_bytes or estimate.shape.text_bytes < SMALL_MODEL_BYTES:
         return None
     threads = plan.settings.threads or describe_machine().cpus
     try:
-        speeds = {kind: _measure_speed(kind, threads) for kind in {F16}.union(*shape.matrices.values())}
+        speeds = {kind: _measure_speed(kind, threads) for kind in {_F16}.union(*estimate.shape.matrices.values())}
     except (AttributeError, VrtError):  # the engine lacks a function, or cannot multiply these types
         return None
-    seconds = estimate_seconds(shape, fit_frames(plan.profile, size), speeds)
+    seconds = estimate_seconds(estimate.shape, fit_frames(plan.profile, size), speeds)
     return TimeRange(seconds / _ADDED_UP, seconds * _ADDED_UP)
+
+
+def fit_frames(profile: Profile, size: tuple[int, int]) -> Profile:
+    """The profile with frames as large as those of a clip of this (width, height)."""
+    first, called = (prod(profile.frame_size(*size, called=called)) for called in (False, True))
+    return profile.with_max_pixels(first, tool_pixels=called)
+
+
+def estimate_seconds(shape: ModelShape, profile: Profile, speeds: Mapping[int, Speed]) -> float:
+    """Seconds of a judgement of two new clips, by the speed of each of ggml's types."""
+
+    def multiply(part: Part, *, many: bool = True) -> float:
+        return _BESIDE * sum(weights / speeds[kind][many] for kind, weights in shape.matrices[part].items())
+
+    encoded, read, written = count_work(profile)
+    attention = _ATTENTION * 2 / speeds[_F16][1]
+    # Half of the conversation is read before a token, in the mean.
+    attended = attention * shape.query_width * shape.layers * read / 2
+    patches = _PATCHES_PER_TOKEN * profile.max_cells
+    seen = _WINDOW_PATCHES + (patches - _WINDOW_PATCHES) / shape.vision_full_every
+    patch = multiply("tower") + attention * shape.vision_width * shape.vision_layers * seen
+    return (
+        encoded * (_PATCHES_PER_TOKEN * patch + multiply("merger"))
+        + read * (multiply("layers") + attended)
+        + written * (multiply("layers", many=False) + multiply("output", many=False) + attended)
+    )
 
 
 def predict_like(mode: Mode, path: Path) -> TimeRange | None:
@@ -67,45 +94,41 @@ def predict_like(mode: Mode, path: Path) -> TimeRange | None:
 
     try:
         with open_clip(path) as clip:
-            return _predict(mode, clip.info)
+            plan = mode.plan()
+            return predict(plan, (clip.info.width, clip.info.height)) if plan else None
     except VrtError:
         return None  # judging will say why
 
 
-def announce(mode: Mode, clip: ClipInfo, observe: Observe, *, both_orders: BothOrders) -> None:
-    """Tell `observe` how long judging clips like this one will take, if that is known."""
-    if one := _predict(mode, clip):
+def announce(plan: EnginePlan, size: Size, observe: Observe, *, both_orders: BothOrders) -> None:
+    """Tell `observe` how long judging clips of this size will take, if that is known."""
+    if one := predict(plan, size):
         both = TimeRange(one.least, 2 * one.most)  # nothing is encoded again
         observe(Predicted(both if both_orders is True else one, both if both_orders == "auto" else None))
 
 
-def keep_time(files: ModelFiles, plan: EnginePlan, judgement: Judgement) -> None:
+def keep_time(plan: EnginePlan, judgement: Judgement) -> None:
     """Keep how long a judgement took with this plan, unless frames of it were encoded before."""
     encoded = sum(order.rounds[0].frames_encoded for order in judgement.orders)
     if encoded < 2 * plan.profile.first_frames:
         return
-    t, path = judgement.timings, _times_path(files, plan, judgement.inputs[0].shown_size)
+    t, path = judgement.timings, _times_path(plan, judgement.inputs[0].shown_size)
     seconds = (t.vision + t.prefill + t.generate + t.other) / len(judgement.orders)
     times = [*(read_kept(path, list[float]) or ()), seconds]
     with contextlib.suppress(OSError):
         keep(path, times[-_MOST_TIMES:])
 
 
-def _times_path(files: ModelFiles, plan: EnginePlan, shown: Size) -> Path:
-    """The file with the seconds that the last judgements took, of frames that are shown at this size."""
-    model = gguf_bytes(files.text), files.projector.name, plan.profile.sha256
-    return kept_path("speeds", *model, describe_machine(), plan.settings, shown)
+def _times_path(plan: EnginePlan, shown: Size) -> Path:
+    """The file with the seconds that the last judgements took, of frames that are shown at this size.
 
-
-def _predict(mode: Mode, clip: ClipInfo) -> TimeRange | None:
-    plan = mode.plan()
-    return predict(mode.files, plan, (clip.width, clip.height)) if plan and mode.files else None
+    A model is known by its shape: two with the same matrices take as long.
+    """
+    return kept_path("speeds", plan.estimate.shape, plan.profile.sha256, describe_machine(), plan.settings, shown)
 
 
 def _measure_speed(kind: int, threads: int) -> Speed:
     """How fast this machine multiplies matrices of one of ggml's types: as it is kept, else measured in a worker."""
-    from vrt_lite.fitting.time_estimate import Speed  # noqa: PLC0415 - not to keep a time
-
     path = kept_path("speeds", describe_machine(), threads, kind)
     speed = read_kept(path, Speed)
     if speed is None:

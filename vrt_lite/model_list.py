@@ -11,7 +11,7 @@ from vrt_lite.errors import ModelError, OutOfMemoryError
 from vrt_lite.fitting import choose_plan
 from vrt_lite.fitting.memory_estimate import estimate_memory, read_shape
 from vrt_lite.fitting.pull_options import list_pull_options
-from vrt_lite.forecast import predict, predict_shape
+from vrt_lite.forecast import predict
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import EngineSettings, format_bytes
 from vrt_lite.models import ModelFiles, bundled_names, find
@@ -130,8 +130,7 @@ def _list_recipe(recipe: Recipe) -> ListedModel:
     option = next((option for option in offered.options if option.quant == taken), offered.options[-1])
     seconds = None
     with contextlib.suppress(OutOfMemoryError):
-        plan = choose_plan(option.shape, offered.profile, Settings(), read_memory())
-        seconds = predict_shape(option.shape, plan)
+        seconds = predict(choose_plan(option.shape, offered.profile, Settings(), read_memory()))
     return ListedModel(
         name=recipe.name,
         state="begun" if begun.disk_bytes else "can be pulled",
@@ -163,6 +162,6 @@ def _estimate_files(files: ModelFiles) -> dict[str, Any]:
     """The memory and the time of a model that is here."""
     seconds = None
     with contextlib.suppress(OutOfMemoryError):
-        seconds = predict(files, plan_engine(files, Settings()))
+        seconds = predict(plan_engine(files, Settings()))
     memory = estimate_memory(read_shape(files), files.profile, ON_PROCESSOR).cpu_bytes
     return {"memory_bytes": memory, "seconds": seconds, "answers": files.profile.answers}

@@ -58,15 +58,12 @@ def read_whole_table(path: Path, *, columns: Collection[str]) -> Iterator[tuple[
 def read_json_lines(lines: TextIO) -> Iterator[tuple[int, Row | str]]:
     """The object in each line that is not empty, with the line's number, or what is wrong with the line."""
     for number, line in enumerate(lines, start=1):
-        try:
-            row: object = json.loads(line) if line.strip() else None
-        except (ValueError, RecursionError) as error:
-            yield number, f"is not JSON: {error}"
-            continue
-        if isinstance(row, dict):
-            yield number, cast("Row", row)
-        elif line.strip():
-            yield number, f"is not a JSON object: {line.strip()[:40]}"
+        if text := line.strip():
+            try:
+                row = json.loads(text)
+                yield number, cast("Row", row) if isinstance(row, dict) else f"is not a JSON object: {text[:40]}"
+            except (ValueError, RecursionError) as error:
+                yield number, f"is not JSON: {error}"
 
 
 def _read_csv(file: TextIO) -> Iterator[tuple[int, Row | str]]:
@@ -74,10 +71,9 @@ def _read_csv(file: TextIO) -> Iterator[tuple[int, Row | str]]:
     reader = csv.reader(chain([heading], file), delimiter=max(",;\t", key=heading.count), strict=True)
     try:
         names = [cell.strip() for cell in next(reader, list[str]())]
-        for cells in reader:
-            if cells and len(cells) != len(names):
-                yield reader.line_num, f"has {len(cells)} cells, not {len(names)}"
-            elif cells:
-                yield reader.line_num, dict(zip(names, cells, strict=True))
+        for cells in filter(None, reader):
+            fits = len(cells) == len(names)
+            row = dict(zip(names, cells, strict=True)) if fits else f"has {len(cells)} cells, not {len(names)}"
+            yield reader.line_num, row
     except csv.Error as error:
         yield reader.line_num, f"is not CSV: {error}"

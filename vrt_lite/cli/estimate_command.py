@@ -20,7 +20,7 @@ from vrt_lite.cli.options import (
     take_settings,
 )
 from vrt_lite.disk import home
-from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError
+from vrt_lite.errors import OutOfMemoryError, UsageError
 from vrt_lite.machine import Gpu, MachineMemory, format_bytes
 
 if TYPE_CHECKING:
@@ -63,10 +63,9 @@ def estimate(
     vrt-lite estimate vr-thinker-7b --memory 16 --vram 8
     vrt-lite estimate vr-thinker-7b --quant q4_k_m --vram 8
 
-    Of a model that is here only the headers of its files are read. Of one that can be pulled, all quants are listed,
-    with what a pull takes of the disk; of owner/repo the listing and config.json are fetched. What is not set is
-    chosen as compare chooses it: first what is best, then what fits. The estimate assumes frames of the largest size,
-    and all rounds.
+    Of a model that is here only the headers of its files are read. Of one that can be pulled by name, all quants are
+    listed, with what a pull takes of the disk. What is not set is chosen as compare chooses it: first what is best,
+    then what fits. The estimate assumes frames of the largest size, and all rounds.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     settings = take_settings(options)
     memory = _assume_memory(settings, memory_gb, vram_gb)
@@ -111,7 +110,8 @@ def _estimate_efforts(estimate_with: Callable[[Settings], Estimated], settings: 
 
 
 def _find_offered(model: str | None, quant: str, projector: Path | None) -> PullOptions | None:
-    """What can be pulled as MODEL; None if it is here, or is no name of a recipe or repository."""
+    """What can be pulled as MODEL; None if it is here, or is no name of a recipe."""
+    from vrt_lite.fitting.pull_options import list_pull_options  # noqa: PLC0415
     from vrt_lite.models import BUNDLED, bundled_names  # noqa: PLC0415
     from vrt_lite.models.library import find_stored, recipes  # noqa: PLC0415
 
@@ -125,21 +125,11 @@ def _find_offered(model: str | None, quant: str, projector: Path | None) -> Pull
     wanted, stored = quant or named, find_stored(name)
     if stored and wanted.upper() in ("", stored.manifest.quant.upper()):
         return None
-    if name not in recipes() and ("/" not in name or name[0] in "./~" or "\\" in name or name.endswith(".gguf")):
+    if name not in recipes():
         return None
     if projector:
         raise UsageError(f"--projector is for a model that is here, and {name} is not: leave it out.")
-    return _list_offered(name, wanted)
-
-
-def _list_offered(name: str, quant: str) -> PullOptions:
-    from vrt_lite.fitting.pull_options import list_pull_options  # noqa: PLC0415
-    from vrt_lite.models.hub import UnreachableError  # noqa: PLC0415
-
-    try:
-        return list_pull_options(name, quant)
-    except UnreachableError as error:
-        raise ModelError(f"There is no {name} here, and what could be pulled is not known: {error}") from error
+    return list_pull_options(name, wanted)
 
 
 def _estimate_files(
@@ -161,17 +151,16 @@ def _estimate_files(
     from vrt_lite.tuning import choose_projector, plan_engine  # noqa: PLC0415
 
     files = choose_projector(find(model, projector=projector), describe_machine)
-    shape = read_shape(files)
 
     def plan(memory: MachineMemory) -> EnginePlan:
         if tuned:
-            return plan_engine(files, settings, memory=memory, shape=shape)
-        return choose_plan(shape, files.profile, settings, memory)
+            return plan_engine(files, settings, memory=memory)
+        return choose_plan(read_shape(files), files.profile, settings, memory)
 
     planned, refusal = _plan_anyway(plan, memory, settings)
     # What another machine takes is not known here.
-    time = predict(files, planned) if tuned and size is None else None
-    return Estimated(files.name, shape.layers, planned, refusal, time=time)
+    time = predict(planned) if tuned and size is None else None
+    return Estimated(files.name, planned.estimate.shape.layers, planned, refusal, time=time)
 
 
 def _estimate_option(
@@ -184,14 +173,14 @@ def _estimate_option(
 ) -> Estimated:
     """Estimate a quant that is not here; `timed` tells whether it is for this machine."""
     from vrt_lite.fitting import choose_plan  # noqa: PLC0415
-    from vrt_lite.forecast import predict_shape  # noqa: PLC0415
+    from vrt_lite.forecast import predict  # noqa: PLC0415
     from vrt_lite.show.estimates import Estimated  # noqa: PLC0415
 
     def plan(memory: MachineMemory) -> EnginePlan:
         return choose_plan(option.shape, offered.profile, settings, memory)
 
     planned, refusal = _plan_anyway(plan, memory, settings)
-    time = predict_shape(option.shape, planned) if timed else None
+    time = predict(planned) if timed else None
     return Estimated(offered.name, option.shape.layers, planned, refusal, option, time)
 
 

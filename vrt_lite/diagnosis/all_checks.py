@@ -20,7 +20,7 @@ from vrt_lite.advice import command, install, install_engine, install_extra, lis
 from vrt_lite.diagnosis.finding import Finding, reinstall, set_variable
 from vrt_lite.disk import HOME_VARIABLE, data_home, home, settings_path
 from vrt_lite.errors import ASK_DOCTOR, ModelError, StoreError, UsageError, VrtError
-from vrt_lite.machine import EngineSettings, Machine, MachineMemory, format_bytes
+from vrt_lite.machine import Machine, MachineMemory, format_bytes
 from vrt_lite.models import bundled_names, find
 from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.models.library import partial_bytes, partial_names, recipes, stored_models
@@ -94,10 +94,11 @@ def _read_machine() -> tuple[Machine, MachineMemory]:
 
 def _run_judge() -> float:
     """In the child: run the bundled judge's model as by default; returns the tokens that it reads in a second."""
+    from vrt_lite.tuning import Tuning  # noqa: PLC0415
     from vrt_lite.tuning.tune import measure_model  # noqa: PLC0415
 
     files = find()
-    return 1 / measure_model(files.text, files.projector, EngineSettings(), 16, (0, 1, 0)).seconds
+    return 1 / measure_model(files, Tuning(projector=files.projector.name), (0, 1, 0)).seconds
 
 
 def check_engine() -> tuple[EngineReport | None, list[Finding]]:

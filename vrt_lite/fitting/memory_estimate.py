@@ -30,6 +30,11 @@ _KV_BYTES = {"f16": 2.0, "q8_0": 34 / 32}
 _EMBEDDINGS_BYTES = 512 * 2**20
 """The most that embeddings take in memory (`EmbeddingCache`)."""
 _CAPTION_TOKENS = 100
+_ROUNDS = 2
+_WRITTEN = 250
+"""Tokens that a judge writes in a round."""
+_TURN_TOKENS = 60
+"""Text between two replies: what comes with asked-for frames, and the marks of the turns."""
 _LETTERS_PER_TOKEN = 4
 """In prompts like these. It is about the same with the bundled judge's small vocabulary (4.3) and a full one."""
 SOURCE_PIXELS: Final = 1280 * 720
@@ -92,10 +97,14 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The most memory that a judgement takes, and the profile and settings that this is for. `context` is in tokens."""
+    """The most memory that a judgement takes, and the model, profile and settings that this is for.
+
+    `context` is in tokens.
+    """
 
     terms: tuple[Term, ...]
     context: int
+    shape: ModelShape
     profile: Profile
     settings: EngineSettings
 
@@ -182,6 +191,17 @@ def count_text_tokens(profile: Profile) -> int:
     return letters // _LETTERS_PER_TOKEN + _CAPTION_TOKENS
 
 
+def count_work(profile: Profile) -> tuple[int, int, int]:
+    """Tokens that a judgement of two new clips encodes, reads and writes."""
+    rounds = min(_ROUNDS, profile.rounds)
+    called = (rounds - 1) * profile.frames_per_call * profile.tool_cells
+    called //= 2 if profile.tool_form == "video" else 1  # a frame alone fills a pair of frames
+    encoded = profile.first_patches * profile.max_cells + called
+    read = encoded + count_text_tokens(profile) + (rounds - 1) * _TURN_TOKENS
+    heads = profile.answer is not None and bool(profile.answer.head)  # then nothing is written
+    return encoded, read, 0 if heads else rounds * min(_WRITTEN, profile.max_new_tokens)
+
+
 def estimate_memory(
     shape: ModelShape,
     profile: Profile,
@@ -223,7 +243,7 @@ def estimate_memory(
         "program": (program, _GPU_BYTES if moved or vision_moved else 0),
     }
     terms = tuple(Term(name, int(cpu), int(gpu)) for name, (cpu, gpu) in table.items())
-    return Estimate(terms, context, profile, settings)
+    return Estimate(terms, context, shape, profile, settings)
 
 
 def _count_text_bytes(shape: ModelShape, settings: EngineSettings, context: int, *, on_gpu: bool) -> int:

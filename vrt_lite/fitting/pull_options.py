@@ -1,6 +1,6 @@
 """What a pull would bring, before it is pulled: each quant of a model, its shape, and the disk that it takes.
 
-The shape follows from config.json: the recipe's copy of it, which needs no network, or that of the repository.
+The shape follows from the recipe's copy of the model's config.json.
 """
 
 from __future__ import annotations
@@ -8,37 +8,25 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Final
+from functools import cache
+from typing import Final
 
-from vrt_lite.conversion.checkpoint import INDEX
 from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import ModelShape, shape_of
-from vrt_lite.models.gguf import normalise_quant, quant_of
-from vrt_lite.models.hub import Listing, list_repository
-from vrt_lite.models.library import Recipe
+from vrt_lite.models.gguf import normalise_quant
+from vrt_lite.models.library import recipes
 from vrt_lite.models.quants import choose_quant
 from vrt_lite.profile import Profile, parse_profile
-from vrt_lite.pulling.checkpoint_pull import CHOICES, find_shards, read_config
-from vrt_lite.pulling.gguf_files import select_files
-from vrt_lite.pulling.pull_source import (
-    PROJECTOR_TYPE,
-    fetch_small_files,
-    is_checkpoint,
-    list_source,
-    parse_reference,
-)
+from vrt_lite.pulling.checkpoint_pull import CHOICES
+from vrt_lite.pulling.pull_source import PROJECTOR_TYPE
 
 QUANTS: Final = (*CHOICES, "q3_k_m")
 """The quants of a checkpoint that are listed; others can be named."""
 _TYPES = (*CONVERTER_TYPES, *TEXT_TYPES[1:])
 _SHARD_BYTES = 5_000_000_000
-"""The most that a shard has where its publisher has not chosen another size."""
-_ANY_MEMORY = 2**62
+"""The most that a shard has, as publishers usually choose it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,53 +63,24 @@ class PullOptions:
         return ""
 
 
-def list_pull_options(reference: str, quant: str = "") -> PullOptions:
-    """The quants of NAME or owner/repo that can be pulled, or the one that is named. Fetches no weights.
+def list_pull_options(name: str, quant: str = "") -> PullOptions:
+    """The quants of a model known by name that can be pulled, or the one that is named. Needs no network.
 
-    A recipe needs no network. Of a repository, quants of a mixed name such as UD-Q4_K_XL are not known here, and the
-    profile is the default. Raises UsageError or ModelError if there is no such model or quant.
+    ModelError if there is no such quant.
     """
-    source = parse_reference(reference)
-    config, published, fetched = source.config, source.quants, source.checkpoint_size
-    shard, listed = min(fetched, _SHARD_BYTES), None if config else list_source(source)
-    if listed:
-        config, shards = _read_repository(source, listed)
-        texts = (file.name for file in listed.files if file.name.endswith(".gguf") and "mmproj" not in file.name)
-        names = {quant_of(name).lower() for name in texts}
-        published = tuple(kind for kind in _TYPES if kind in names)
-        fetched, shard = sum(shards), max(shards, default=0)
-    if quant and (quant := normalise_quant(quant).lower()) not in (published or _TYPES):
-        raise ModelError(f"{source.name} is not known as {quant!r}; choose {', '.join(published or _TYPES)}.")
-    options: list[PullOption] = []
-    for kind in [quant] if quant else published or QUANTS:
-        shape = _describe_shape(json.dumps(config), kind)
+    recipe = recipes()[name]
+    if quant and (quant := normalise_quant(quant).lower()) not in (recipe.quants or _TYPES):
+        raise ModelError(f"{name} is not known as {quant!r}; choose {', '.join(recipe.quants or _TYPES)}.")
+    fetched, options = recipe.checkpoint_size, list[PullOption]()
+    for kind in [quant] if quant else recipe.quants or QUANTS:
+        shape = _describe_shape(json.dumps(recipe.config), kind)
         stays = shape.text_bytes + shape.projector
-        if listed and not fetched:
-            stays = select_files(listed, quant=kind, memory_bytes=_ANY_MEMORY).size_bytes
         # A shard is deleted once it is converted.
-        options.append(PullOption(kind, shape, fetched or stays, stays, stays + shard))
-    profile = parse_profile(source.profile, f"recipe {source.name}")
-    return PullOptions(source.name, profile, fetched > 0, tuple(options))
+        options.append(PullOption(kind, shape, fetched or stays, stays, stays + min(fetched, _SHARD_BYTES)))
+    return PullOptions(name, parse_profile(recipe.profile, f"recipe {name}"), fetched > 0, tuple(options))
 
 
-def _read_repository(source: Recipe, listed: Listing) -> tuple[dict[str, Any], list[int]]:
-    """The config.json of a repository or of the model it was made from, and the sizes of its shards; of GGUF none."""
-    holder = listed
-    if all(file.path != "config.json" for file in listed.files):
-        if not listed.base_model:
-            raise ModelError(
-                f"{listed.repository} cannot be estimated before it is pulled: it does not say which model its files "
-                "were made from."
-            )
-        holder = list_repository(listed.base_model)
-    with TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        fetch_small_files(holder, folder, ("config.json", INDEX))
-        shards = find_shards(source, listed, folder) if is_checkpoint(listed) else {}
-        return dict(read_config(folder)), [shard.size for shard in shards.values()]
-
-
-@lru_cache(maxsize=256)
+@cache
 def _describe_shape(config: str, text_type: str) -> ModelShape:
     """The shape by a config.json. Each list of models asks for some fifty."""
     return shape_of(*describe_pair(json.loads(config), text_type=text_type, projector_type=PROJECTOR_TYPE))

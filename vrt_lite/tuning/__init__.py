@@ -18,7 +18,7 @@ from vrt_lite.backends import describe_machine, has_gpu, read_memory
 from vrt_lite.disk import home, write_file
 from vrt_lite.errors import UsageError, VrtError
 from vrt_lite.fitting import EnginePlan, choose_plan
-from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
+from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.machine import MOST_SEQUENCES, EngineSettings, Machine, MachineMemory
 from vrt_lite.models import ModelFiles, find
 from vrt_lite.models.gguf import gguf_bytes
@@ -35,16 +35,15 @@ def plan_engine(
     sequences: int = 1,
     pairs: int = 1,
     memory: MachineMemory | None = None,
-    shape: ModelShape | None = None,
 ) -> EnginePlan:
     """Plan how the engine runs on this machine, or with the `memory` given.
 
-    `sequences` is the most that are used, for `pairs` judged at once; `shape` is None where the files' headers were not
-    read yet. Raises ModelError, OutOfMemoryError, and UsageError for settings that the profile cannot have.
+    `sequences` is the most that are used, for `pairs` judged at once. Raises ModelError, OutOfMemoryError, and
+    UsageError for settings that the profile cannot have.
     """
     tuning = load_tuning(files, describe_machine())
     engine = replace(tuning.settings if tuning else EngineSettings(), verbose=verbose)
-    shape, memory = shape or read_shape(files), memory or read_memory()
+    shape, memory = read_shape(files), memory or read_memory()
     plan = choose_plan(shape, files.profile, settings, memory, engine=engine, sequences=sequences, pairs=pairs)
     return replace(plan, tuned=tuning is not None)
 
@@ -122,6 +121,7 @@ def find_tuning(model: str | Path | None, projector: Path | None = None) -> Tuni
 
 def choose_projector(files: ModelFiles, describe: Callable[[], Machine]) -> ModelFiles:
     """The files with the type of the projector that tuning found. `describe` is called only if there is a choice."""
-    tuning = load_tuning(files, describe()) if len(files.projectors) > 1 else None
-    tuned = [path for path in files.projectors if tuning and path.name == tuning.projector]
-    return replace(files, projector=tuned[0]) if tuned else files
+    if len(files.projectors) > 1 and (tuning := load_tuning(files, describe())):
+        tuned = files.projector.with_name(tuning.projector)
+        return replace(files, projector=tuned) if tuned in files.projectors else files
+    return files

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import isqrt
-from pathlib import Path
 from timeit import Timer
 from typing import Final
 
@@ -22,8 +21,7 @@ from vrt_lite.backends.llamacpp.context import Context, Tokens
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
 from vrt_lite.errors import ModelError, VrtError
-from vrt_lite.fitting.time_estimate import count_work
-from vrt_lite.machine import EngineSettings
+from vrt_lite.fitting.memory_estimate import count_work
 from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import gguf_bytes, loses_detail
 from vrt_lite.tuning import Tuning
@@ -35,8 +33,8 @@ _SHARE = 0.9
 _SPARE_BYTES = 2 * 2**30
 _MOST_CELLS = 256
 _PATIENCE_SECONDS = 600.0
-_WARM, _READ = 8, 96
-"""Tokens that are read before a measurement, so that weights are read and buffers set up, and in it."""
+_READ = 96
+"""Tokens that are read in a measurement."""
 _MIN_CORRELATION = 0.9
 """The least correlation of the outputs of two setups. With rounding it is 0.99 or more; with another model about 0."""
 
@@ -93,33 +91,30 @@ def tune(files: ModelFiles, measure: Measure, *, budget_seconds: float) -> Itera
 
 def measure_with(worker: Worker, files: ModelFiles, tuning: Tuning) -> ModelSpeed:
     """Measure a model with these values in a worker. Raises what `measure_model` does, and WorkerEndedError."""
-    settings = replace(tuning.settings, sequences=tuning.jobs)
-    projector, cells = files.projector.with_name(tuning.projector), min(files.profile.max_cells, _MOST_CELLS)
-    asked = (files.text, projector, settings, cells, count_work(files.profile))
-    return worker.call(measure_model, *asked, seconds=_PATIENCE_SECONDS)
+    return worker.call(measure_model, files, tuning, count_work(files.profile), seconds=_PATIENCE_SECONDS)
 
 
-def measure_model(
-    text: Path, projector: Path, settings: EngineSettings, cells: int, work: tuple[int, int, int]
-) -> ModelSpeed:
-    """Encode a pair of frames of about so many visual tokens, read a text, and write in all sequences together.
+def measure_model(files: ModelFiles, tuning: Tuning, work: tuple[int, int, int]) -> ModelSpeed:
+    """Encode a pair of frames, read a text, and write in all sequences together.
 
     `work` is how many tokens a judgement encodes, reads and writes. Raises ModelError, OutOfMemoryError.
     """
     encoded, read, written = work
-    sequences, draw = range(settings.sequences), np.random.default_rng(0)
-    with Model(text, settings=settings) as model:
-        with Vision(projector, model, settings=settings) as vision:
-            cell, side = vision.cell, max(isqrt(cells), 1)
-            frames = list(draw.integers(0, 256, (2, side * cell, side * cell, 3), dtype=np.uint8))
-            vision.encode("warm-up", [frame[:cell, :cell] for frame in frames])
+    side = max(isqrt(min(files.profile.max_cells, _MOST_CELLS)), 1)
+    settings = replace(tuning.settings, sequences=tuning.jobs)
+    sequences = range(tuning.jobs)
+    with Model(files.text, settings=settings) as model:
+        with Vision(files.projector.with_name(tuning.projector), model, settings=settings) as vision:
+            width = side * vision.cell
+            frames = list(np.random.default_rng(0).integers(0, 256, (2, width, width, 3), dtype=np.uint8))
+            vision.encode("warm-up", [frame[: vision.cell, : vision.cell] for frame in frames])
             seconds = encoded / side**2 * _measure_seconds(lambda: vision.encode("pair", frames))
             embeddings = vision.embeddings("pair").reshape(-1)
         with Context(model, size=_READ + 1, settings=settings) as context:
 
-            def read_text(sequence: int, count: int = _READ) -> None:
+            def read_text(sequence: int) -> None:
                 context.cut(0, sequence=sequence)
-                for _ in context.feed(range(count), 0, sequence=sequence):
+                for _ in context.feed(range(_READ), 0, sequence=sequence):
                     pass
                 context.logits()
 
@@ -128,12 +123,11 @@ def measure_model(
                     context.cut(_READ, sequence=sequence)
                 return context.feed_for_logits([Tokens([0], _READ, sequence) for sequence in sequences])[0][0]
 
-            read_text(0, _WARM)
-            seconds += read / _READ * _measure_seconds(lambda: read_text(0))
-            for sequence in sequences:
+            for sequence in sequences:  # weights are read and buffers set up before a measurement
                 read_text(sequence)
+            seconds += read / _READ * _measure_seconds(lambda: read_text(0))
             logits = write()
-            seconds += written / len(sequences) * _measure_seconds(write)
+            seconds += written / tuning.jobs * _measure_seconds(write)
     return ModelSpeed(seconds, embeddings, logits)
 
 

@@ -16,19 +16,18 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from av.error import FFmpegError
 from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
-from numpy.typing import NDArray
 
 from vrt_lite.clip_files import find_files
 from vrt_lite.errors import VideoError
 from vrt_lite.shortage import shortage_of
-from vrt_lite.video.frame_conversion import Conversion, Planes, find_conversion, read_planes
-from vrt_lite.video.frame_source import AGAIN, UnusableError, is_picture
+from vrt_lite.video.frame_conversion import Conversion, Planes, find_conversion
+from vrt_lite.video.frame_source import AGAIN, Pixels, Size, Transfer, UnusableError, is_picture
 from vrt_lite.video.reader import Reader
 
 if TYPE_CHECKING:
@@ -53,8 +52,7 @@ class ClipInfo:
     duration_seconds: float
     frames: int
     variable_rate: bool
-    dynamic_range: Literal["sdr", "pq", "hlg"]
-    warnings: tuple[str, ...]
+    dynamic_range: Transfer
     open_ended: bool = False
 
 
@@ -74,7 +72,7 @@ def open_clip(path: Path | str) -> Clip:
         else:
             reader = Reader(found)
         stack.callback(reader.opened.close)
-        warnings = reader.scan()
+        reader.scan()
         first = next(frame for _, frame in reader.read([0]))
         conversion = find_conversion(first, reader.pixel_aspect)
         steps, frames = reader.ticks - reader.ticks[0], len(reader.ticks)
@@ -82,9 +80,9 @@ def open_clip(path: Path | str) -> Clip:
         fps = (frames - 1) / span_seconds if span_seconds > 0 else reader.declared_fps
         duration_seconds = span_seconds + 1 / fps
         if duration_seconds < 1:
-            warnings.append(f"the clip is under a second long ({duration_seconds:.2f} s, {frames} frames)")
+            reader.notes["short"] = f"the clip is under a second long ({duration_seconds:.2f} s, {frames} frames)"
         if conversion.transfer != "sdr":
-            warnings.append(f"the clip is HDR ({conversion.transfer.upper()}) and is tone-mapped to SDR")
+            reader.notes["hdr"] = f"the clip is HDR ({conversion.transfer.upper()}) and is tone-mapped to SDR"
         info = ClipInfo(
             path=found.path,
             sha256=found.digest(),
@@ -97,7 +95,6 @@ def open_clip(path: Path | str) -> Clip:
             # More than one tick away from an even grid, which is more than rounding.
             variable_rate=float(np.max(np.abs(steps - np.linspace(0.0, float(steps[-1]), frames)))) > 1.1,
             dynamic_range=conversion.transfer,
-            warnings=tuple(warnings),
             open_ended=reader.open_ended,
         )
         stack.pop_all()
@@ -128,14 +125,13 @@ class Clip:
         self.info = info
         self.ticks = reader.ticks
         self.turn = conversion.turn
-        self.key_before = reader.start_before
         self.decode_seconds = self.resize_seconds = 0.0
         self._reader = reader
         self._conversion = conversion
         self._first = first
         self._converter = VideoReformatter()
-        self._shown: dict[tuple[int, tuple[int, int]], NDArray[np.uint8]] = {}
-        self._kept_in_passing: tuple[frozenset[int], tuple[int, int]] = frozenset(), (0, 0)
+        self._shown: dict[tuple[int, Size], Pixels] = {}
+        self._kept_in_passing: tuple[frozenset[int], Size] = frozenset(), (0, 0)
 
     def __enter__(self) -> Self:
         return self
@@ -150,14 +146,19 @@ class Clip:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """One line each: those from opening, then those from decoding so far."""
-        return (*self.info.warnings, *self._reader.notes.values())
+        """One line each: those from opening, and those from decoding so far."""
+        return tuple(self._reader.notes.values())
 
     def seconds(self, index: int) -> float:
         """When a frame is shown, counted from the first."""
         return float((int(self.ticks[index]) - int(self.ticks[0])) * self._reader.time_base)
 
-    def frames(self, indices: Iterable[int], *, size: tuple[int, int]) -> dict[int, NDArray[np.uint8]]:
+    def key_before(self, index: int) -> int:
+        """Return the last frame up to this one where decoding can start."""
+        starts = self._reader.starts
+        return int(starts[starts.searchsorted(index, side="right") - 1])
+
+    def frames(self, indices: Iterable[int], *, size: Size) -> dict[int, Pixels]:
         """Frames by 0-based presentation index, as read-only RGB arrays (height, width, 3) of `size` =
         (width, height): one bicubic, antialiased resize (Pillow) of the stored pixels.
 
@@ -178,7 +179,7 @@ class Clip:
                 self.resize_seconds += asked - decoded
         return {index: self._shown[index, size] for index in ordered}
 
-    def keep_in_passing(self, indices: Iterable[int], *, size: tuple[int, int]) -> None:
+    def keep_in_passing(self, indices: Iterable[int], *, size: Size) -> None:
         """Let the next `planes` keep these frames for `frames`, so that they are decoded once."""
         self._kept_in_passing = frozenset(indices), size
 
@@ -187,12 +188,12 @@ class Clip:
 
         A second reader decodes them, so that another thread may do it. What does not decode is left out.
         """
-        stored_size, (kept, size) = (self._first.width, self._first.height), self._kept_in_passing
-        converter, passed = VideoReformatter(), dict[tuple[int, tuple[int, int]], NDArray[np.uint8]]()
+        (kept, size), converter = self._kept_in_passing, VideoReformatter()
+        passed = dict[tuple[int, Size], Pixels]()
         with contextlib.suppress(VideoError), _video_errors(self.info.path), self._reader.again() as reader:
             for index, frame in chain.from_iterable(map(reader.decode, runs)):
                 if index in kept:
                     passed[index, size] = self._conversion.convert(frame, size, converter)
-                yield index, read_planes(frame, stored_size, self._conversion.transfer, converter)
+                yield index, self._conversion.read_planes(frame, converter)
             if not reader.notes:  # of a damaged clip `frames` chooses and tells
                 self._shown |= passed

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import av
 import av.codec
-import numpy as np
 from av.error import FFmpegError
-from numpy.typing import NDArray
 
 from vrt_lite.errors import VideoError
+from vrt_lite.video.frame_source import Pixels, Size
 
 if TYPE_CHECKING:
     from vrt_lite.video import Clip
@@ -34,7 +33,7 @@ def has_codec(name: str) -> bool:
     return name in av.codec.codecs_available
 
 
-def write_lossless(frames: Sequence[NDArray[np.uint8]], *, frame_seconds: Fraction) -> bytes:
+def write_lossless(frames: Sequence[Pixels], *, frame_seconds: Fraction) -> bytes:
     """An MP4 of RGB frames (height, width, 3), each shown for `frame_seconds`: H.264 in RGB with a quantiser of 0.
 
     Every reader gets the same pixels and times from it, and every frame is a key frame. The time base is the
@@ -80,15 +79,15 @@ def write_small_copy(clip: Clip) -> SmallCopy:
     raise VideoError(clip.info.path, f"cannot be copied into {MOST_BYTES / 1e6:g} MB")
 
 
-def _scale(size: tuple[int, int], scale: float) -> tuple[int, int]:
+def _scale(size: Size, scale: float) -> Size:
     """Return a size with both sides scaled, and even, as 4:2:0 needs."""
     width, height = (max(round(length * scale / 2) * 2, 2) for length in size)
     return width, height
 
 
 def _encode(
-    timed: Mapping[int, NDArray[np.uint8]],
-    size: tuple[int, int],
+    timed: Mapping[int, Pixels],
+    size: Size,
     encoder: str,
     layout: str,
     options: dict[str, str],
@@ -97,18 +96,16 @@ def _encode(
     tick: Fraction,
 ) -> bytes:
     """Encode RGB frames, by their times in ticks, at an even size. The same frames give the same bytes. FFmpegError."""
-    file = io.BytesIO()
-    with av.open(file, "w", format="mp4", options={"fflags": "+bitexact"}) as opened:
-        container = cast(Any, opened)
-        # No B-frames: nothing is reordered, so that the file needs no edit list.
-        options = {**options, "preset": "veryfast", "bf": "0", "threads": "1"}
-        stream = container.add_stream(encoder, rate=rate, options=options)
-        stream.width, stream.height = size
-        stream.pix_fmt = layout
-        stream.time_base = stream.codec_context.time_base = tick
+    file, (width, height) = io.BytesIO(), size
+    # No B-frames: nothing is reordered, so that the file needs no edit list.
+    options = {**options, "preset": "veryfast", "bf": "0", "threads": "1"}
+    with cast(Any, av.open(file, "w", format="mp4", options={"fflags": "+bitexact"})) as container:
+        stream = container.add_stream(
+            encoder, rate, options, width=width, height=height, pix_fmt=layout, time_base=tick
+        )
         for at, pixels in timed.items():
             frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
             frame.pts, frame.duration, frame.time_base = at, round(1 / rate / tick), tick
             container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+        container.mux(stream.encode())
     return file.getvalue()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -13,10 +13,7 @@ from av.video.reformatter import ColorPrimaries, ColorRange, ColorTrc, Interpola
 from numpy.typing import NDArray
 from PIL import Image
 
-from vrt_lite.video.frame_source import UnusableError
-
-if TYPE_CHECKING:
-    from vrt_lite.video.tonemap import Transfer
+from vrt_lite.video.frame_source import Pixels, Size, Transfer, UnusableError
 
 # swscale's default for 4:2:0 is a table-driven path that is off by up to two levels; this is exact.
 EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
@@ -24,13 +21,31 @@ _HDR: dict[int, Transfer] = {ColorTrc.SMPTE2084.value: "pq", ColorTrc.ARIB_STD_B
 _PLAIN = frozenset(("yuv420p", "yuvj420p"))
 
 
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """One picture of 8 bits: luma, and at half its size how much blue and red there is, 128 for none.
+
+    It is as stored: not turned, not scaled. Luma goes from 16 to 235, or from 0 to 255 if `full_range`. All arrays are
+    (rows, columns), and share the memory of the decoded frame.
+    """
+
+    luma: Pixels
+    blue: Pixels
+    red: Pixels
+    full_range: bool
+
+
 @dataclass(frozen=True)
 class Conversion:
     """The displayed size in square pixels, and how to convert frames to it.
 
-    turns: what lays a stored picture as it is displayed, in this order. wide_gamut: BT.2020 primaries.
+    A converter is for one thread. It is kept, because making its tables for each frame takes a fifth longer.
+
+    stored: the size of the first frame as it is stored. turns: what lays a stored picture as it is displayed, in this
+    order. wide_gamut: BT.2020 primaries.
     """
 
+    stored: Size
     width: int
     height: int
     turns: tuple[Image.Transpose, ...]
@@ -43,10 +58,8 @@ class Conversion:
             image = image.transpose(turn)
         return image
 
-    def convert(self, frame: VideoFrame, size: tuple[int, int], converter: VideoReformatter) -> NDArray[np.uint8]:
+    def convert(self, frame: VideoFrame, size: Size, converter: VideoReformatter) -> Pixels:
         """Return a frame as read-only RGB (height, width, 3) of `size`. Raises FFmpegError.
-
-        A converter is for one thread. It is kept, because making its tables for each frame takes a fifth longer.
 
         Matrix and range are as tagged. Without tags they are BT.601 and limited range, whatever the picture's size.
         OpenCV and imageio write RGB frames in this way, without tags, and the reference reader decodes them so.
@@ -67,8 +80,28 @@ class Conversion:
         pixels.setflags(write=False)
         return pixels
 
+    def read_planes(self, frame: VideoFrame, converter: VideoReformatter) -> Planes:
+        """Return the planes of a frame, scaled to the stored size of the clip's first. Raises FFmpegError.
 
-def resize(image: Image.Image, size: tuple[int, int]) -> NDArray[Any]:
+        HDR goes through the tone curve as grey of its level does.
+        """
+        is_sdr = self.transfer == "sdr"
+        full_range = frame.color_range == ColorRange.JPEG.value  # of every decoder that gives yuvj420p
+        if not is_sdr or frame.format.name not in _PLAIN or (frame.width, frame.height) != self.stored:
+            full_range, layout = False, "yuv420p" if is_sdr else "yuv420p10le"
+            frame = converter.reformat(frame, *self.stored, format=layout, dst_color_range=ColorRange.MPEG)
+        planes: list[NDArray[Any]] = []
+        for plane in frame.planes:
+            values = np.frombuffer(cast(Any, plane), "u1" if is_sdr else "<u2")
+            planes.append(values.reshape(plane.height, -1)[:, : plane.width])
+        luma, blue, red = planes
+        if is_sdr:
+            return Planes(luma, blue, red, full_range)
+        bright = _tone_curve(self.transfer).take(luma, mode="clip")
+        return Planes(bright, (blue >> 2).astype(np.uint8), (red >> 2).astype(np.uint8), True)
+
+
+def resize(image: Image.Image, size: Size) -> NDArray[Any]:
     """Return a picture as an array of `size` = (width, height), by one bicubic, antialiased resize."""
     return np.array(image.resize(size, Image.Resampling.BICUBIC))
 
@@ -94,46 +127,13 @@ def find_conversion(frame: VideoFrame, pixel_aspect: Fraction) -> Conversion:
         raise UnusableError("is Dolby Vision without an HDR10 or HLG base; convert it to SDR first")
     if transfer != "sdr" and not wide_gamut and frame.color_primaries != ColorPrimaries.UNSPECIFIED.value:
         raise UnusableError(f"is HDR with primaries other than BT.2020 ({frame.color_primaries}); convert it first")
-    return Conversion(width, height, tuple(turns), transfer, wide_gamut or transfer != "sdr")
-
-
-@dataclass(frozen=True, slots=True)
-class Planes:
-    """One picture of 8 bits: luma, and at half its size how much blue and red there is, 128 for none.
-
-    It is as stored: not turned, not scaled. Luma goes from 16 to 235, or from 0 to 255 if `full_range`. All arrays are
-    (rows, columns), and share the memory of the decoded frame.
-    """
-
-    luma: NDArray[np.uint8]
-    blue: NDArray[np.uint8]
-    red: NDArray[np.uint8]
-    full_range: bool
-
-
-def read_planes(frame: VideoFrame, size: tuple[int, int], transfer: Transfer, converter: VideoReformatter) -> Planes:
-    """Return the planes of a frame, scaled to the stored (width, height) of the clip's first. Raises FFmpegError.
-
-    HDR goes through the tone curve as grey of its level does.
-    """
-    full_range = frame.format.name.startswith("yuvj") or frame.color_range == ColorRange.JPEG.value
-    layout = "yuv420p" if transfer == "sdr" else "yuv420p10le"
-    if transfer != "sdr" or frame.format.name not in _PLAIN or (frame.width, frame.height) != size:
-        full_range = False
-        frame = converter.reformat(frame, *size, format=layout, dst_color_range=ColorRange.MPEG)
-    planes: list[NDArray[Any]] = []
-    for stored in frame.planes:
-        values = np.frombuffer(cast(Any, stored), "u1" if transfer == "sdr" else "<u2")
-        planes.append(values.reshape(stored.height, -1)[:, : stored.width])
-    luma, blue, red = planes
-    if transfer == "sdr":
-        return Planes(luma, blue, red, full_range)
-    bright = _tone_curve(transfer).take(luma, mode="clip")
-    return Planes(bright, (blue >> 2).astype(np.uint8), (red >> 2).astype(np.uint8), True)
+    return Conversion(
+        (frame.width, frame.height), width, height, tuple(turns), transfer, wide_gamut or transfer != "sdr"
+    )
 
 
 @cache
-def _tone_curve(transfer: Transfer) -> NDArray[np.uint8]:
+def _tone_curve(transfer: Transfer) -> Pixels:
     """Return the luma in SDR, from 0 to 255, of grey in HDR by its code of 10 bits."""
     from vrt_lite.video.tonemap import to_sdr  # noqa: PLC0415 - few clips need it
 

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import numpy as np
+from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from vrt_lite.clip_files import ClipFiles
 
+Size = tuple[int, int]
+"""A width and a height, in pixels."""
+Pixels = NDArray[np.uint8]
+"""A picture of 8 bits: RGB (height, width, 3), or one plane (height, width)."""
+Frames = Iterator[tuple[int, VideoFrame]]
+"""Decoded frames, each with its number."""
+Transfer = Literal["sdr", "pq", "hlg"]
+"""The curve from light to signal: that of standard dynamic range, or one of the two of HDR."""
 MAX_PIXELS: Final = 7680 * 4320
 AGAIN: Final = "copy, download or export it again"
 _SEGMENT: Final = b"\x18\x53\x80\x67\x01"
@@ -29,7 +38,7 @@ class FrameSource:
 
     ticks: when each frame is shown, in units of `time_base`. starts: the frames at which decoding can start, the first
     among them. declared_fps: the frame rate of a clip of one frame. open_ended: the file does not say how long it is.
-    threads: how many decode. notes: warnings from decoding so far.
+    threads: how many decode. notes: warnings so far, by what they are about.
     """
 
     ticks: NDArray[np.int64]
@@ -56,10 +65,6 @@ class FrameSource:
 
     def open(self) -> None:
         """Open what stays open meanwhile, anew if it is open."""
-
-    def start_before(self, index: int) -> int:
-        """Return the last frame up to this one where decoding can start."""
-        return int(self.starts[self.starts.searchsorted(index, side="right") - 1])
 
 
 def is_picture(file: Path) -> bool:

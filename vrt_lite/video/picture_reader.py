@@ -9,18 +9,25 @@ from __future__ import annotations
 import contextlib
 import itertools
 import warnings
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from av.video.frame import VideoFrame
-from numpy.typing import NDArray
 from PIL import Image
 
 from vrt_lite.shortage import shortage_of
-from vrt_lite.video.frame_source import AGAIN, MAX_PIXELS, FrameSource, UnusableError, count_missing_bytes
+from vrt_lite.video.frame_source import (
+    AGAIN,
+    MAX_PIXELS,
+    Frames,
+    FrameSource,
+    Pixels,
+    UnusableError,
+    count_missing_bytes,
+)
 
 MOST_FRAMES: Final = 20_000
 MOST_ANIMATED_PIXELS: Final = 4_000_000_000
@@ -32,8 +39,8 @@ _SHORTEST_MILLISECONDS: Final = 10
 class PictureReader(FrameSource):
     """One clip of pictures. Only one picture is held at a time, and in an animation what the next one builds on."""
 
-    def scan(self) -> list[str]:
-        """Find the times; those of an animation are told by decoding all of it. Returns warnings.
+    def scan(self) -> None:
+        """Find the times; those of an animation are told by decoding all of it.
 
         UnusableError for a still picture, and an animation that is damaged, cut or beyond the limits.
         """
@@ -48,8 +55,9 @@ class PictureReader(FrameSource):
         if fps:
             self.ticks = self.starts = np.arange(frames)
             self.time_base = 1 / fps
-            assumed = f"numbered pictures have no frame rate: {fps} a second are assumed (see --fps)"
-            return [assumed] if self.clip.assumed else []
+            if self.clip.assumed:
+                self.notes["rate"] = f"numbered pictures have no frame rate: {fps} a second are assumed (see --fps)"
+            return
         if frames > (most := min(MOST_FRAMES, MOST_ANIMATED_PIXELS // (width * height))):
             raise UnusableError(
                 f"holds more than {most} frames of {width}x{height}, the most that are read; make a video of it, "
@@ -58,9 +66,8 @@ class PictureReader(FrameSource):
         written = np.array([frame.duration for _, frame in self.decode(range(frames))])
         shown = np.where(written > _SHORTEST_MILLISECONDS, written, 100)
         self.ticks, self.starts, self.time_base = shown.cumsum() - shown, np.zeros(1, np.int64), Fraction(1, 1000)
-        return []
 
-    def decode(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
+    def decode(self, indices: Iterable[int]) -> Frames:
         """Yield (index, frame) for each of `indices`, in order; UnusableError for one that cannot be decoded."""
         files = self.clip.files
         for file, group in itertools.groupby(sorted(indices), lambda index: files[index if self.clip.fps else 0]):
@@ -93,7 +100,7 @@ class PictureReader(FrameSource):
                 raise
             raise UnusableError(f"cannot be decoded at {file.name!r} ({error}); {AGAIN}") from error
 
-    def _flatten(self, picture: Image.Image) -> NDArray[np.uint8]:
+    def _flatten(self, picture: Image.Image) -> Pixels:
         """Return the picture in RGB (height, width, 3), where what is transparent shows white."""
         if not picture.has_transparency_data:
             return np.asarray(picture.convert("RGB"))

@@ -19,9 +19,8 @@ from av.stream import Discard, Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from vrt_lite.clip_files import ClipFiles
 from vrt_lite.shortage import shortage_of
-from vrt_lite.video.frame_source import AGAIN, MAX_PIXELS, FrameSource, UnusableError, count_missing_bytes
+from vrt_lite.video.frame_source import AGAIN, MAX_PIXELS, Frames, FrameSource, UnusableError, count_missing_bytes
 
 MAX_FRAMES = 2_000_000
 _NEAR = 48  # frames around one that does not decode that are searched for a replacement
@@ -53,17 +52,14 @@ _limit_allocations(_USUAL_PIXELS)
 class Reader(FrameSource):
     """A video file. Nothing outside may keep its container or stream: opening it again frees them."""
 
-    def __init__(self, clip: ClipFiles) -> None:
-        super().__init__(clip)
-        self._file = clip.files[0].absolute()
-        self._decoded = self._damaged = 0
+    _decoded = _damaged = 0
 
     def open(self) -> None:
         """Open the file, anew if it is open. UnusableError without a video track that can be decoded."""
         self.opened.close()
         try:
             # "file:" keeps a name from being read as a protocol, a device or an option.
-            opened = av.open(f"file:{self._file}", "r", options=_OPTIONS, **_TOLERANT)
+            opened = av.open(f"file:{self.clip.files[0].absolute()}", "r", options=_OPTIONS, **_TOLERANT)
         except FFmpegError as error:
             raise UnusableError(
                 f"cannot be opened ({error.strerror}): it is no video of a known kind (mp4, mov, mkv, webm, avi, ts, "
@@ -95,8 +91,8 @@ class Reader(FrameSource):
         # A frame's own header may claim more than the container did; alignment adds a little.
         self._codec.options = {"max_pixels": str(MAX_PIXELS + MAX_PIXELS // 8)}
 
-    def scan(self) -> list[str]:
-        """Read all packets once, without decoding, for their times. Returns warnings about the end of the file.
+    def scan(self) -> None:
+        """Read all packets once, without decoding, for their times.
 
         UnusableError if frames are missing there. Missing audio does not matter.
         """
@@ -122,7 +118,7 @@ class Reader(FrameSource):
             )
         # The index of an MP4 in pieces has what was read of them.
         listed = indexed if kind.startswith("mov") else 0
-        missing_bytes = count_missing_bytes(self._file)
+        missing_bytes = count_missing_bytes(self.clip.files[0])
         if torn or len(stamps) < listed or (missing_bytes or 0) > 0:
             raise UnusableError(
                 f"is truncated: it ends after frame {len(stamps)}{f' of {listed}' if listed else ''}; {AGAIN}"
@@ -139,15 +135,16 @@ class Reader(FrameSource):
         self.ticks = self._stamps[self._order]
         self.starts = np.union1d([0], self.ticks.searchsorted(self._stamps[self._keys]))
         self.open_ended = missing_bytes is None and not 0 < listed <= self._stream.frames
-        return ["the file does not say how long it is, so a missing end would go unnoticed"] if self.open_ended else []
+        if self.open_ended:
+            self.notes["end"] = "the file does not say how long it is, so a missing end would go unnoticed"
 
-    def read(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
+    def read(self, indices: Iterable[int]) -> Frames:
         """Yield (index, frame) for each of `indices`.
 
         A frame that does not decode is replaced by the nearest one that does, with a note. Raises UnusableError if
         there is none near it, or if most of what was decoded is damaged.
         """
-        lost = yield from self._take(indices, apart=True)
+        lost = yield from self.decode(indices, apart=True)
         for index in lost:
             near = self.decode(range(max(index - _NEAR, 0), min(index + _NEAR, len(self.ticks))))
             at, frame = min(near, key=lambda found: abs(found[0] - index), default=(0, None))
@@ -158,11 +155,9 @@ class Reader(FrameSource):
         if self._damaged * 2 > self._decoded:
             raise UnusableError(f"is too damaged: {self._damaged} of {self._decoded} decoded frames; {AGAIN}")
 
-    def decode(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
-        """Yield (index, frame) for the frames of a run that decode, in order."""
-        yield from self._take(indices, apart=False)
-
-    def _take(self, indices: Iterable[int], *, apart: bool) -> Generator[tuple[int, VideoFrame], None, list[int]]:
+    def decode(
+        self, indices: Iterable[int], *, apart: bool = False
+    ) -> Generator[tuple[int, VideoFrame], None, list[int]]:
         """Yield (index, frame) for those of `indices` that decode; return the others.
 
         apart: go from keyframe to keyframe, past what is not needed, instead of decoding all up to the last frame. If
@@ -196,7 +191,7 @@ class Reader(FrameSource):
         # It is shown before the keyframe that it follows (an open group of pictures): it needs the group before too.
         return max(slot - int(self._stamps[position] < self._stamps[self._keys[slot]]), 0)
 
-    def _decode_group(self, slot: int, last: int, wanted: Container[int]) -> Iterator[tuple[int, VideoFrame]]:
+    def _decode_group(self, slot: int, last: int, wanted: Container[int]) -> Frames:
         """Yield (position, frame), decoded from keyframe `slot` to the packet at `last`. A failure is counted.
 
         Then the decoder is drained, so that the frame of `last` needs no later packet. H.264 frames that are neither

@@ -13,12 +13,12 @@ BT.1886 display (power 2.4), BT.709 primaries.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Transfer = Literal["pq", "hlg", "sdr"]
+from vrt_lite.video.frame_source import Pixels, Transfer
 
 REFERENCE_WHITE_NITS = 203.0
 KNEE = 0.6
@@ -31,7 +31,7 @@ _LUMA_2020 = np.array([0.2627, 0.6780, 0.0593], np.float64)
 _TO_709 = np.array([[1.6605, -0.5876, -0.0728], [-0.1246, 1.1329, -0.0083], [-0.0182, -0.1006, 1.1187]], np.float64)
 
 
-def to_sdr(signal: NDArray[np.floating[Any]], transfer: Transfer) -> NDArray[np.uint8]:
+def to_sdr(signal: NDArray[np.floating[Any]], transfer: Transfer) -> Pixels:
     """BT.2020 R'G'B' (height, width, 3) in 0..1 to BT.709 R'G'B' in 0..255.
 
     `sdr` is the wide gamut alone: primaries change, brightness does not.
