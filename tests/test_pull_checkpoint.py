@@ -35,6 +35,7 @@ import torch_archive as archive
 
 from convert.quantize import quantize_pair
 from vrt_lite.conversion.convert_folder import convert_folder, export_pair
+from vrt_lite.disk import file_sha256
 from vrt_lite.errors import ModelError
 from vrt_lite.models import library
 from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, choose_quant
@@ -146,7 +147,7 @@ def assert_files(expected: Files, quant: str = "") -> None:
     del found["manifest.json"]
     assert {name: len(data) for name, data in found.items()} == {name: len(data) for name, data in expected.items()}
     assert found == expected
-    digests = {file.name: file.sha256 for file in model.manifest.files}
+    digests = {file.name: file_sha256(file) for file in model.manifest.files}
     assert digests == {name: hashlib.sha256(data).hexdigest() for name, data in found.items()}
 
 
@@ -242,7 +243,7 @@ def test_the_projectors_type_is_chosen(shards: Published, checkpoint: Path, comm
     assert "quant: Q4_K_M, as asked for; projector: Q6_K" in plan
     [model] = library.stored_models()
     expected = convert_folder(checkpoint, library.home() / "converted", text_type="q4_k_m", projector_type="q6_k")[1]
-    assert model.path("projector").read_bytes() == expected.path.read_bytes()
+    assert model.path("projector").read_bytes() == expected.read_bytes()
     shards.hub.ranges.clear()
     for options in ((), ("--projector-type", "q6_k")):
         assert "is here already" in commands.pull(REPO, *options)

@@ -31,34 +31,14 @@ from gguf import GGML_QUANT_VERSION, GGUFValueType, GGUFWriter, Metadata, size_l
 
 from vrt_lite.conversion.checkpoint import ONLY_SHARD, REWARD_TOKENS, Checkpoint
 from vrt_lite.conversion.families import Half, add_fields, expected_shapes, list_targets, read_halves
-from vrt_lite.conversion.gguf_writer import GgufFile, aligned, file_type, resolve
-from vrt_lite.conversion.quantization import quantize_projector, quantize_text
+from vrt_lite.conversion.gguf_writer import GgufFile, Type, aligned
+from vrt_lite.conversion.quantization import file_type, quantize_projector, quantize_text, storage_type
 from vrt_lite.conversion.tokenizer_fields import add_tokenizer
 from vrt_lite.conversion.type_names import PLAIN_TYPES
 from vrt_lite.conversion.weights import JsonObject, reading
 from vrt_lite.models.gguf import HEAD, Gguf, Tensor
 
 _BYTE_TOKENS = 256
-
-
-def describe_files(
-    checkpoint: Checkpoint,
-    *,
-    text_type: str,
-    projector_type: str,
-    given: Mapping[str, Any] | None = None,
-    importance: Mapping[str, np.ndarray] | None = None,
-    exported: bool = False,
-) -> list[GgufFile]:
-    """Describe the text model's file and the projector's.
-
-    `given` is metadata that wins over the model card. With `exported` q8_0 is what llama.cpp's converter writes, else
-    what its quantiser does.
-    """
-    return [
-        _describe(half, kind, checkpoint, importance, given=given or {}, exported=exported)
-        for half, kind in zip(read_halves(checkpoint.config), (text_type, projector_type), strict=True)
-    ]
 
 
 def describe_pair(
@@ -72,31 +52,46 @@ def describe_pair(
     """
     whole = JsonObject("config.json", config)
     with reading(whole.where):
-        listed, (model, tower) = dict.fromkeys(expected_shapes(whole), ONLY_SHARD), read_halves(whole)
+        text, tower = read_halves(whole)
         grey = JsonObject("", dict.fromkeys(("image_mean", "image_std"), [0.5] * 3))
-        checkpoint = Checkpoint(Path(), "", whole, grey, listed, {})
-        text = _describe(model, text_type, checkpoint, {} if with_importance else None)
-        projector = _describe(tower, projector_type, checkpoint, None)
-    rows = model.size("vocab_size")
-    lengths = {"tokens": rows, "token_type": rows, "merges": max(rows - _BYTE_TOKENS, 0)}
-    return _header(text, {f"tokenizer.ggml.{key}": n for key, n in lengths.items()}), _header(projector, {})
+        checkpoint = Checkpoint(Path(), "", whole, grey, dict.fromkeys(expected_shapes(whole), ONLY_SHARD), {})
+        described = describe_file(text, text_type, checkpoint, importance={} if with_importance else None)
+        rows = text.size("vocab_size")
+        lengths = {"tokens": rows, "token_type": rows, "merges": max(rows - _BYTE_TOKENS, 0)}
+        return (
+            _header(described, {f"tokenizer.ggml.{key}": length for key, length in lengths.items()}),
+            _header(describe_file(tower, projector_type, checkpoint), {}),
+        )
 
 
-def _describe(
+def describe_file(
     half: Half,
     kind: str,
     checkpoint: Checkpoint,
-    importance: Mapping[str, np.ndarray] | None,
     *,
     given: Mapping[str, Any] | None = None,
+    importance: Mapping[str, np.ndarray] | None = None,
     exported: bool = False,
 ) -> GgufFile:
-    """Describe one file; without `given`, only what follows from config.json."""
+    """Describe the text model's file or the projector's, in a type.
+
+    `given` is metadata that wins over the model card; without it there is only what follows from config.json. With
+    `exported` q8_0 is what llama.cpp's converter writes, else what its quantiser does.
+    """
     is_tower = half.table.architecture == "clip"
     # What is quantised is described in F32 before.
     plain = kind if kind in PLAIN_TYPES or (exported and kind == "q8_0") else "f32"
+    order = {source: i for i, source in enumerate(checkpoint.tensors)}
+    targets = [
+        replace(
+            target,
+            shard=checkpoint.tensors[target.source],
+            type=storage_type(target.name, target.shape, Type[plain.upper()]),
+            correction=checkpoint.corrections.get(target.source),
+        )
+        for target in sorted(list_targets(half), key=lambda target: order[target.source])
+    ]
     writer = GGUFWriter(None, half.table.architecture)
-    targets = resolve(list_targets(half), checkpoint.tensors, plain, checkpoint.corrections)
     if given is not None:
         writer.add_type("mmproj" if is_tower else "model")
         _read_authorship(checkpoint, sum(math.prod(t.shape) for t in targets), given).set_gguf_meta_model(writer)
@@ -109,7 +104,7 @@ def _describe(
         _add_own_fields(writer, checkpoint)
         if head:  # the engine knows no such tensor
             writer.add_array(HEAD, head.rows(0, head.shape[0]).ravel().tolist())
-    file = GgufFile("", writer.kv_data[0], targets)
+    file = GgufFile(writer.kv_data[0], targets)
     if plain == kind:
         return file
     return quantize_projector(file, kind) if is_tower else quantize_text(file, kind, importance=importance)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGML_QUANT_VERSION, GGUFValue, GGUFValueType
+from gguf import GGML_QUANT_SIZES, GGML_QUANT_VERSION, GGUFValue, GGUFValueType, LlamaFileType
 
-from vrt_lite.conversion.gguf_writer import GgufFile, Target, Type, file_type
+from vrt_lite.conversion.gguf_writer import GgufFile, Target, Type
 from vrt_lite.conversion.weights import read_weights
 from vrt_lite.errors import ModelError
 
@@ -44,6 +44,23 @@ def _rules() -> _Rules:
     return msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=_Rules)
 
 
+def file_type(name: str) -> LlamaFileType:
+    """Return llama.cpp's number for a file in a type, the text model's or the projector's."""
+    whole = {"f32": "ALL_F32", "q4_k": "MOSTLY_Q4_K_S", "q5_k": "MOSTLY_Q5_K_S"}
+    return LlamaFileType[whole.get(name, f"MOSTLY_{name.upper()}")]
+
+
+def storage_type(name: str, shape: tuple[int, ...], wanted: Type) -> Type:
+    """Return the type in which a tensor is stored where `wanted` is the file's, or the one that a rule names."""
+    if len(shape) == 1 or ".position_embd." in name:
+        return Type.F32  # norms and biases
+    if ".patch_embd.weight" in name:
+        return Type.F16 if wanted is Type.F16 else Type.F32  # the convolution kernels know only these
+    # A row must be whole blocks, as 3420 in the 7B's vision tower is not.
+    choices = (wanted, Type[_rules().larger.get(wanted.name, wanted.name)])
+    return next((choice for choice in choices if not shape[-1] % block_size(choice)), Type.F16)
+
+
 @dataclass(frozen=True)
 class _Model:
     """What a tensor's type depends on besides its name and its row. `group` is query heads for each key-value head."""
@@ -55,17 +72,14 @@ class _Model:
 
     def type_of(self, target: Target, kind: str) -> Type:
         """Return the type in which a tensor is stored in a file of this type."""
-        columns, (*_, part, _) = target.shape[-1], ("", *target.name.split("."))
-        main = Type[re.sub("_[SML]$", "", kind.upper())]
-        if len(target.shape) == 1:
-            return Type.F32  # norms and biases
+        main, part = Type[re.sub("_[SML]$", "", kind.upper())], target.name.split(".")[-2:][0]
         if part == "output" or (part == "token_embd" and self.tied):
-            wanted = Type.Q8_0 if main is Type.Q8_0 or columns % block_size(main) else Type.Q6_K
+            wanted = Type.Q8_0 if main is Type.Q8_0 or target.shape[-1] % block_size(main) else Type.Q6_K
         else:
             holds = self._list_conditions(_layer(target.name))
             found = (r for r in _rules().parts if kind in r.files and part in r.parts and holds[r.where])
             wanted = next((Type[rule.type] for rule in found), main)
-        return fit_row(wanted, columns)
+        return storage_type(target.name, target.shape, wanted)
 
     def _list_conditions(self, layer: int) -> dict[str, bool]:
         eighth = self.layers // 8
@@ -149,15 +163,7 @@ def _pad(target: Target, kind: Type, padded: int) -> Target:
         shape = (padded, *shape[1:])
     elif part == "ffn_down" and end == "weight":
         shape = (shape[0], padded)
-    if len(shape) == 1 or ".patch_embd." in target.name or ".position_embd." in target.name:
-        kind = target.type  # biases and norms; what the engine reads without blocks
-    return replace(target, shape=shape, type=fit_row(kind, shape[-1]))
-
-
-def fit_row(kind: Type, columns: int) -> Type:
-    """Return the type, or the next larger one of which a row is whole blocks."""
-    choices = (kind, Type[_rules().larger.get(kind.name, kind.name)])
-    return next((choice for choice in choices if not columns % block_size(choice)), Type.F16)
+    return replace(target, shape=shape, type=storage_type(target.name, shape, kind))
 
 
 def block_size(kind: Type) -> int:

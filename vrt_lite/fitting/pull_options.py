@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from vrt_lite.conversion.checkpoint import INDEX
 from vrt_lite.conversion.pair_files import describe_pair
-from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
+from vrt_lite.conversion.type_names import TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import ModelShape, shape_of
 from vrt_lite.models.gguf import normalise_quant, quant_of
@@ -35,7 +35,6 @@ from vrt_lite.pulling.pull_source import (
 
 QUANTS: Final = (*CHOICES, "q3_k_m")
 """The quants of a checkpoint that are listed; others can be named."""
-_TYPES = (*CONVERTER_TYPES, *TEXT_TYPES[1:])
 _SHARD_BYTES = 5_000_000_000
 """The most that a shard has where its publisher has not chosen another size."""
 _ANY_MEMORY = 2**62
@@ -88,10 +87,10 @@ def list_pull_options(reference: str, quant: str = "") -> PullOptions:
         config, shards = _read_repository(source, listed)
         texts = (file.name for file in listed.files if file.name.endswith(".gguf") and "mmproj" not in file.name)
         names = {quant_of(name).lower() for name in texts}
-        published = tuple(kind for kind in _TYPES if kind in names)
+        published = tuple(kind for kind in TYPES if kind in names)
         fetched, shard = sum(shards), max(shards, default=0)
-    if quant and (quant := normalise_quant(quant).lower()) not in (published or _TYPES):
-        raise ModelError(f"{source.name} is not known as {quant!r}; choose {', '.join(published or _TYPES)}.")
+    if quant and (quant := normalise_quant(quant).lower()) not in (published or TYPES):
+        raise ModelError(f"{source.name} is not known as {quant!r}; choose {', '.join(published or TYPES)}.")
     options: list[PullOption] = []
     for kind in [quant] if quant else published or QUANTS:
         shape = _describe_shape(json.dumps(config), kind)

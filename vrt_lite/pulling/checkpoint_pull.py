@@ -18,7 +18,7 @@ from vrt_lite.conversion.checkpoint import INDEX, ONLY_SHARD, STATE, list_shards
 from vrt_lite.conversion.convert_folder import PairPlan, begin, plan_pair, write_shard
 from vrt_lite.conversion.families import read_halves
 from vrt_lite.conversion.pair_files import describe_pair
-from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
+from vrt_lite.conversion.type_names import TYPES
 from vrt_lite.conversion.weights import read_json, reading
 from vrt_lite.disk import write_file
 from vrt_lite.errors import ModelError
@@ -89,10 +89,9 @@ def read_config(folder: Path) -> Mapping[str, Any]:
 
 def check_type(repository: str, quant: str) -> str:
     """Return the type of a quant that was asked for. ModelError if the conversion cannot make it."""
-    types = tuple(dict.fromkeys((*CONVERTER_TYPES, *TEXT_TYPES)))
-    if (kind := normalise_quant(quant).lower()) not in types:
+    if (kind := normalise_quant(quant).lower()) not in TYPES:
         raise ModelError(
-            f"{repository} is a checkpoint, which cannot be converted to {quant!r}; choose {', '.join(types)}."
+            f"{repository} is a checkpoint, which cannot be converted to {quant!r}; choose {', '.join(TYPES)}."
         )
     return kind
 
@@ -106,7 +105,7 @@ def describe_sizes(config: Mapping[str, Any], types: Iterable[str], projector_ty
 def _convert(pull: Pull, shards: Mapping[str, HubFile], plan: PairPlan, checkpoint: Path) -> None:
     """Write both files, and fetch the shards that they still need, one after another."""
     progress, names = pull.progress, plan.shards
-    size, stay = sum(shards[name].size for name in names), plan.weight_bytes(names)
+    size, stay = sum(shards[name].size for name in names), sum(names.values())
     count = f"{len(names)} shards" if len(names) > 1 else "one file"
     progress.say(
         f"fetched: {format_bytes(size)} in {count}, deleted as soon as it is converted; {format_bytes(stay)} stay"
@@ -121,7 +120,7 @@ def _convert(pull: Pull, shards: Mapping[str, HubFile], plan: PairPlan, checkpoi
     else:
         begin(plan, pull.folder)
     missing = [name for name in names if name not in converted]
-    progress.begin("fetching and converting", sum(shards[n].size for n in missing) + plan.weight_bytes(missing))
+    progress.begin("fetching and converting", sum(shards[name].size + names[name] for name in missing))
     for name in missing:
         path = checkpoint / name
         download(pull.listed, shards[name], path, progress.advance)
