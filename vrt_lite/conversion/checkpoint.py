@@ -81,7 +81,7 @@ def read_checkpoint(folder: Path, name: str, adapter: Path | None = None) -> Che
         tensors = dict.fromkeys((key for key in table if key not in halves), STATE)
         trained = read_json(folder / "model_config.json").section("peft_lora_config")
         check_tensors(state, tensors, shapes)
-        corrections = pair_halves(state, halves, shapes, config=trained, rank=trained.integer("lora_r"))
+        corrections = pair_halves(state, halves, shapes, trained)
     head = find_head(folder, tensors)
     return Checkpoint(folder, name, config, read_preprocessor(folder), tensors, corrections, head)
 
@@ -133,31 +133,24 @@ def read_adapter(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
     Raises ModelError unless every part of the adapter fits.
     """
     config = read_json(folder / CONFIG)
-    if config.values.get("peft_type") != "LORA":
-        raise config.value_error("peft_type", "'LORA'; no other can be merged")
+    config.require(peft_type="LORA", bias="none")
     for key in REFUSED:
         if config.values.get(key):
             raise config.value_error(key, "to be empty: only plain LoRA can be merged")
-    config.require(bias="none")
     if config.values.get("init_lora_weights") not in PLAIN_STARTS:
         raise config.value_error("init_lora_weights", "a start that leaves the base model as it is published")
-    return pair_halves(
-        folder / WEIGHTS, read_weights(folder / WEIGHTS), shapes, config=config, rank=config.integer("r")
-    )
+    return pair_halves(folder / WEIGHTS, read_weights(folder / WEIGHTS), shapes, config)
 
 
 def pair_halves(
-    path: Path,
-    halves: Mapping[str, StoredTensor],
-    shapes: Mapping[str, tuple[int, ...]],
-    *,
-    config: JsonObject,
-    rank: int,
+    path: Path, halves: Mapping[str, StoredTensor], shapes: Mapping[str, tuple[int, ...]], config: JsonObject
 ) -> dict[str, Correction]:
     """Return what halves MODULE.lora_A.weight and MODULE.lora_B.weight add to each tensor, of those with these shapes.
 
-    `config` has the scale. Raises ModelError, naming the file `path`, unless every half fits.
+    `config` has rank and scale, of PEFT or of VideoAlign. Raises ModelError, naming the file `path`, unless every half
+    fits.
     """
+    rank = config.integer("lora_r" if "lora_r" in config.values else "r")
     scale = float(config.values["lora_alpha"]) / (rank**0.5 if config.values.get("use_rslora") is True else rank)
     if not halves:
         raise ModelError(f"{path} holds no tensor")

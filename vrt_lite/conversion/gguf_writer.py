@@ -117,7 +117,7 @@ def encoded_blocks(target: Target, stored: StoredTensor) -> Iterator[np.ndarray]
     `stored` has its weights. Raises ModelError on a value that the type cannot hold.
     """
     rows, *columns = target.shape
-    step = max(1, SLICE_ELEMENTS // math.prod(columns)) if columns else rows
+    step = max(1, SLICE_ELEMENTS // math.prod(columns))
     # NumPy and the engine release the interpreter's lock.
     threads = min(os.cpu_count() or 1, MOST_THREADS)
     with ThreadPoolExecutor(threads) as pool:

@@ -103,7 +103,7 @@ def describe_file(
         add_tokenizer(writer, checkpoint.folder, half.size("vocab_size"), plain=REWARD_TOKENS if head else ())
         _add_own_fields(writer, checkpoint)
         if head:  # the engine knows no such tensor
-            writer.add_array(HEAD, head.rows(0, head.shape[0]).ravel().tolist())
+            writer.add_array(HEAD, head.rows().ravel().tolist())
     file = GgufFile(writer.kv_data[0], targets)
     if plain == kind:
         return file
