@@ -288,11 +288,11 @@ def test_a_repository_that_cannot_be_told_says_why(hub: Hub, config: bytes, comm
     estimate = ("estimate", hub.repository)
     commands.refuse("does not say which model its files were made from", *estimate)
     hub.files["config.json"] = config
-    commands.refuse("publishes no GGUF text model", *estimate)
+    commands.refuse("lists neither a GGUF file nor the shard 'model.safetensors'", *estimate)
     list_files(hub, **{"x-UD-Q4_K_XL.gguf": MB})
     commands.refuse("publishes no projector", *estimate)
     list_files(hub, **{"mmproj-x-F16.gguf": MB})
-    commands.refuse("has no quant 'Q8_0'; it has UD-Q4_K_XL", *estimate)
+    commands.refuse("has no quant 'Q8_0' with all its parts; it has UD-Q4_K_XL", *estimate)
     list_files(hub, **{"config.json": 2**40})
     commands.refuse("lists config.json with 1099.51 GB; at most 67.1 MB are read", *estimate)
     del hub.listed["config.json"]

@@ -16,6 +16,7 @@ from typing import Any, Final
 from vrt_lite.conversion.checkpoint import INDEX
 from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import TYPES
+from vrt_lite.conversion.weights import read_json
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import ModelShape, shape_of
 from vrt_lite.models.gguf import normalise_quant, quant_of
@@ -23,7 +24,7 @@ from vrt_lite.models.hub import Listing, list_repository
 from vrt_lite.models.library import Recipe
 from vrt_lite.models.quants import choose_quant
 from vrt_lite.profile import Profile, parse_profile
-from vrt_lite.pulling.checkpoint_pull import CHOICES, find_shards, read_config
+from vrt_lite.pulling.checkpoint_pull import CHOICES, find_shards
 from vrt_lite.pulling.gguf_files import select_files
 from vrt_lite.pulling.pull_source import (
     PROJECTOR_TYPE,
@@ -96,7 +97,7 @@ def list_pull_options(reference: str, quant: str = "") -> PullOptions:
         shape = _describe_shape(json.dumps(config), kind)
         stays = shape.text_bytes + shape.projector
         if listed and not fetched:
-            stays = select_files(listed, quant=kind, memory_bytes=_ANY_MEMORY).size_bytes
+            stays = sum(file.size for file in select_files(listed, quant=kind, memory_bytes=_ANY_MEMORY))
         # A shard is deleted once it is converted.
         options.append(PullOption(kind, shape, fetched or stays, stays, stays + shard))
     profile = parse_profile(source.profile, f"recipe {source.name}")
@@ -117,7 +118,7 @@ def _read_repository(source: Recipe, listed: Listing) -> tuple[dict[str, Any], l
         folder = Path(name)
         fetch_small_files(holder, folder, ("config.json", INDEX))
         shards = find_shards(source, listed, folder) if is_checkpoint(listed) else {}
-        return dict(read_config(folder)), [shard.size for shard in shards.values()]
+        return dict(read_json(folder / "config.json").values), [shard.size for shard in shards.values()]
 
 
 @lru_cache(maxsize=256)

@@ -53,6 +53,11 @@ class Gguf:
     values: Header
     tensors: tuple[Tensor, ...]
 
+    @property
+    def size(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.size for tensor in self.tensors)
+
     def number(self, key: str) -> int:
         """A whole number of the metadata, or the length of an array; 0 if it is not there."""
         value = self.values.get(key)
