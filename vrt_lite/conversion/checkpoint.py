@@ -82,8 +82,16 @@ def read_checkpoint(folder: Path, name: str, adapter: Path | None = None) -> Che
         trained = read_json(folder / "model_config.json").section("peft_lora_config")
         check_tensors(state, tensors, shapes)
         corrections = pair_halves(state, halves, shapes, trained)
-    head = find_head(folder, tensors)
-    return Checkpoint(folder, name, config, read_preprocessor(folder), tensors, corrections, head)
+    # Without an index only the shard itself can say whether there are heads.
+    holder = folder / tensors.get(_HEAD, ONLY_SHARD)
+    head = read_weights(holder).get(_HEAD) if _HEAD in tensors or holder.is_file() else None
+    pixels, newer = (
+        folder / "preprocessor_config.json",
+        folder / "processor_config.json",
+    )  # transformers 5 has the newer
+    inside = newer.is_file() and not pixels.is_file()
+    preprocessor = read_json(newer).section("image_processor") if inside else read_json(pixels)
+    return Checkpoint(folder, name, config, preprocessor, tensors, corrections, head)
 
 
 def check_tensors(where: object, found: Collection[str], needed: Collection[str]) -> None:
@@ -102,20 +110,6 @@ def list_tensors(folder: Path, needed: Collection[str]) -> dict[str, str]:
     listed = list_shards(folder / INDEX) or dict.fromkeys(needed, ONLY_SHARD)
     check_tensors(folder / INDEX, {canonical(name) for name in listed}, needed)
     return {canonical(name): shard for shard, name in sorted((shard, name) for name, shard in listed.items())}
-
-
-def read_preprocessor(folder: Path) -> JsonObject:
-    """Read preprocessor_config.json, or the part of processor_config.json where transformers 5 stores it."""
-    path, newer = folder / "preprocessor_config.json", folder / "processor_config.json"
-    inside = newer.is_file() and not path.is_file()
-    return read_json(newer).section("image_processor") if inside else read_json(path)
-
-
-def find_head(folder: Path, tensors: Mapping[str, str]) -> StoredTensor | None:
-    """Return the heads' weights, shape (heads, width); None if a checkpoint has none. Raises ModelError."""
-    # Without an index only the shard itself can say.
-    path = folder / tensors.get(_HEAD, ONLY_SHARD)
-    return read_weights(path).get(_HEAD) if _HEAD in tensors or path.is_file() else None
 
 
 def list_shards(index: Path) -> dict[str, str]:

@@ -17,7 +17,7 @@ from vrt_lite.conversion.gguf_writer import GgufFile, encoded_blocks, seal
 from vrt_lite.conversion.pair_files import describe_file
 from vrt_lite.conversion.quantization import read_importance
 from vrt_lite.conversion.weights import StoredTensor, read_weights, reading
-from vrt_lite.disk import locked, write_file
+from vrt_lite.disk import is_plain_name, locked, write_file
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.profile import PROFILE_NAME, read_portable
 
@@ -128,7 +128,7 @@ def plan_pair(
     folder = folder.resolve()
     own_name = folder_name or folder.name
     stem = name or (f"{own_name}-{adapter.resolve().name}" if adapter else own_name)
-    if not stem or stem.startswith((".", "-")) or set(stem) & set('/\\:*?"<>|\n\r\t\0'):
+    if not is_plain_name(stem) or stem.startswith((".", "-")):
         raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")
     files = list[GgufFile]()
     with reading(folder):

@@ -7,6 +7,7 @@ number: rotations, colours, and which blocks differ from the others.
 from __future__ import annotations
 
 import math
+import tomllib
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from gguf import GGUFValueType, GGUFWriter
 
 from vrt_lite.conversion.gguf_writer import Target
@@ -26,33 +26,19 @@ _MOST_LAYERS, _MOST = 1024, 2**22
 """No model has so many layers, nor so much of anything else. There is an object for each layer and each token."""
 
 
-class _Table(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a pair, as families.toml has it."""
-
-    architecture: str
-    tensors: tuple[str, ...]
-    require: Mapping[str, Any]
-    sizes: Mapping[str, str]
-    fields: Mapping[str, Any]
-    output: str = ""
-
-
-class _Tables(msgspec.Struct, frozen=True):
-    families: dict[str, tuple[str, str]]
-    halves: dict[str, _Table]
-    tensors: dict[str, dict[str, list[str]]]
-
-
 @cache
-def _tables() -> _Tables:
-    return msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=_Tables)
+def _tables() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
 class Half:
-    """One file of a pair: the text model's or the vision tower's. `config` has its keys of config.json."""
+    """One file of a pair: the text model's or the vision tower's.
 
-    table: _Table
+    `table` is its part of families.toml; `config` has its keys of config.json.
+    """
+
+    table: Mapping[str, Any]
     config: JsonObject
 
     @property
@@ -67,7 +53,7 @@ class Half:
     def _factor(self, word: str) -> int:
         if word.isdigit():
             return int(word)
-        if words := self.table.sizes.get(word):
+        if words := self.table["sizes"].get(word):
             return self.size(words)
         match word:
             case "head_dim" if word not in self.config.values:
@@ -95,23 +81,23 @@ def read_halves(whole: JsonObject) -> tuple[Half, Half]:
 
     llama.cpp has some values built in. So other values would be wrong without a message, and are refused.
     """
-    tables = _tables()
-    if (kind := str(whole.values.get("model_type"))) not in tables.families:
-        raise whole.value_error("model_type", f"{' or '.join(map(repr, tables.families))}; no other can be exported")
-    text, tower = (tables.halves[name] for name in tables.families[kind])
+    families, halves = _tables()["families"], _tables()["halves"]
+    if (kind := str(whole.values.get("model_type"))) not in families:
+        raise whole.value_error("model_type", f"{' or '.join(map(repr, families))}; no other can be exported")
+    text, tower = (halves[name] for name in families[kind])
     found, vision = whole.section("text_config").over(whole), whole.section("vision_config")
     # The outer key counts, as in transformers.
     outer = {key: value for key, value in whole.values.items() if key == "tie_word_embeddings"}
     found = JsonObject(whole.where, outer).over(found)
-    found.require(**text.require)
-    vision.require(**tower.require, **{tower.output: found.integer("hidden_size")})
+    found.require(**text["require"])
+    vision.require(**tower["require"], **{tower["output"]: found.integer("hidden_size")})
     return Half(text, found), Half(tower, vision)
 
 
 def list_targets(half: Half) -> Iterator[Target]:
     """Return where every tensor of the checkpoint goes, in F32; a tied output is not stored twice."""
     is_tied = half.config.values.get("tie_word_embeddings") is True
-    groups = (_tables().tensors[group] for group in half.table.tensors)
+    groups = (_tables()["tensors"][group] for group in half.table["tensors"])
     for source, (names, *words) in ChainMap(*groups).items():
         if is_tied and source == "lm_head.weight":
             continue
@@ -164,7 +150,7 @@ def add_fields(half: Half, writer: GGUFWriter, file_type: int, preprocessor: Jso
             case _:
                 return half.size(word)
 
-    for key, word in half.table.fields.items():
+    for key, word in half.table["fields"].items():
         value = value_of(word)
         kind = GGUFValueType.get_type(value)
         writer.add_key_value(key, value, GGUFValueType.UINT32 if kind is GGUFValueType.INT32 else kind)

@@ -176,7 +176,6 @@ def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(folder / _ENGINE.get(sys.platform, "libggml-base.so")))
     size, pointer = ctypes.c_int64, ctypes.c_void_p
     library.ggml_quantize_chunk.argtypes = [ctypes.c_int, pointer, pointer, size, size, size, pointer]
-    library.ggml_quantize_chunk.restype = ctypes.c_size_t
     library.ggml_validate_row_data.argtypes = [ctypes.c_int, pointer, ctypes.c_size_t]
     library.ggml_validate_row_data.restype = ctypes.c_bool
     return library

@@ -78,7 +78,7 @@ def describe_file(
     `given` is metadata that wins over the model card; without it there is only what follows from config.json. With
     `exported` q8_0 is what llama.cpp's converter writes, else what its quantiser does.
     """
-    is_tower = half.table.architecture == "clip"
+    is_tower = half.table["architecture"] == "clip"
     # What is quantised is described in F32 before.
     plain = kind if kind in PLAIN_TYPES or (exported and kind == "q8_0") else "f32"
     order = {source: i for i, source in enumerate(checkpoint.tensors)}
@@ -91,7 +91,7 @@ def describe_file(
         )
         for target in sorted(list_targets(half), key=lambda target: order[target.source])
     ]
-    writer = GGUFWriter(None, half.table.architecture)
+    writer = GGUFWriter(None, half.table["architecture"])
     if given is not None:
         writer.add_type("mmproj" if is_tower else "model")
         _read_authorship(checkpoint, sum(math.prod(t.shape) for t in targets), given).set_gguf_meta_model(writer)

@@ -8,12 +8,13 @@ quantiser's as well, so that the file has the same bytes.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGML_QUANT_VERSION, GGUFValue, GGUFValueType, LlamaFileType
 
@@ -25,23 +26,9 @@ _BLOCK = re.compile(r"blk\.(\d+)\.")
 _FEED_FORWARD = "clip.vision.feed_forward_length"
 
 
-class _Rule(msgspec.Struct, frozen=True):
-    """Which parts of which file types have another type than the main one, and in which layers."""
-
-    files: tuple[str, ...]
-    parts: tuple[str, ...]
-    type: str
-    where: str = "always"
-
-
-class _Rules(msgspec.Struct, frozen=True):
-    larger: Mapping[str, str]
-    parts: tuple[_Rule, ...]
-
-
 @cache
-def _rules() -> _Rules:
-    return msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=_Rules)
+def _rules() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 def file_type(name: str) -> LlamaFileType:
@@ -57,7 +44,7 @@ def storage_type(name: str, shape: tuple[int, ...], wanted: Type) -> Type:
     if ".patch_embd.weight" in name:
         return Type.F16 if wanted is Type.F16 else Type.F32  # the convolution kernels know only these
     # A row must be whole blocks, as 3420 in the 7B's vision tower is not.
-    choices = (wanted, Type[_rules().larger.get(wanted.name, wanted.name)])
+    choices = (wanted, Type[_rules()["larger"].get(wanted.name, wanted.name)])
     return next((choice for choice in choices if not shape[-1] % block_size(choice)), Type.F16)
 
 
@@ -93,13 +80,13 @@ def quantize_text(file: GgufFile, kind: str, *, importance: Mapping[str, np.ndar
     targets = list[Target]()
     # In the order of llama.cpp's loader: tensors outside the layers, then each layer; by name in each.
     for target in sorted(file.targets, key=lambda target: (_layer(target.name), target.name.encode())):
-        part, wanted = target.name.split(".")[-2:][0], main
+        part = target.name.split(".")[-2:][0]
         if part == "output" or (part == "token_embd" and tied):
             wanted = Type.Q8_0 if main is Type.Q8_0 or target.shape[-1] % block_size(main) else Type.Q6_K
         else:
             holds = _list_conditions(_layer(target.name), layers, heads // kv_heads, importance is not None)
-            rules = (r for r in _rules().parts if kind in r.files and part in r.parts and holds[r.where])
-            wanted = next((Type[rule.type] for rule in rules), main)
+            rules = (rule for rule in _rules()["parts"] if kind in rule["files"] and part in rule["parts"])
+            wanted = next((Type[rule["type"]] for rule in rules if holds[rule.get("where", "always")]), main)
         stored = storage_type(target.name, target.shape, wanted)
         targets.append(replace(target, type=stored, importance=_weights_of(target, importance or {})))
     # The quantiser sets these two anew, so they come last.
