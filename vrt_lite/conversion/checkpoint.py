@@ -85,13 +85,10 @@ def read_checkpoint(folder: Path, name: str, adapter: Path | None = None) -> Che
     # Without an index only the shard itself can say whether there are heads.
     holder = folder / tensors.get(_HEAD, ONLY_SHARD)
     head = read_weights(holder).get(_HEAD) if _HEAD in tensors or holder.is_file() else None
-    pixels, newer = (
-        folder / "preprocessor_config.json",
-        folder / "processor_config.json",
-    )  # transformers 5 has the newer
-    inside = newer.is_file() and not pixels.is_file()
-    preprocessor = read_json(newer).section("image_processor") if inside else read_json(pixels)
-    return Checkpoint(folder, name, config, preprocessor, tensors, corrections, head)
+    preprocessor, newer = folder / "preprocessor_config.json", folder / "processor_config.json"
+    inside = newer.is_file() and not preprocessor.is_file()  # as transformers 5 stores it
+    pixels = read_json(newer).section("image_processor") if inside else read_json(preprocessor)
+    return Checkpoint(folder, name, config, pixels, tensors, corrections, head)
 
 
 def check_tensors(where: object, found: Collection[str], needed: Collection[str]) -> None:

@@ -38,8 +38,6 @@ from vrt_lite.conversion.type_names import PLAIN_TYPES
 from vrt_lite.conversion.weights import JsonObject, reading
 from vrt_lite.models.gguf import HEAD, Gguf, Tensor
 
-_BYTE_TOKENS = 256
-
 
 def describe_pair(
     config: Mapping[str, Any], *, text_type: str, projector_type: str, with_importance: bool = False
@@ -47,8 +45,8 @@ def describe_pair(
     """Describe the text model and the projector of a checkpoint from its config.json alone.
 
     Returns what `read_gguf` would give for the two files that a conversion leads to: tensors, sizes, and the metadata
-    numbers that follow from config.json. Tokens, names and authorship are left out. The number of merges is the most
-    that the vocabulary allows. Raises ModelError for a config that cannot be exported.
+    that follows from config.json. Vocabulary, names and authorship are left out. Raises ModelError for a config that
+    cannot be exported.
     """
     whole = JsonObject("config.json", config)
     with reading(whole.where):
@@ -56,12 +54,7 @@ def describe_pair(
         grey = JsonObject("", dict.fromkeys(("image_mean", "image_std"), [0.5] * 3))
         checkpoint = Checkpoint(Path(), "", whole, grey, dict.fromkeys(expected_shapes(whole), ONLY_SHARD), {})
         described = describe_file(text, text_type, checkpoint, importance={} if with_importance else None)
-        rows = text.size("vocab_size")
-        lengths = {"tokens": rows, "token_type": rows, "merges": max(rows - _BYTE_TOKENS, 0)}
-        return (
-            _header(described, {f"tokenizer.ggml.{key}": length for key, length in lengths.items()}),
-            _header(describe_file(tower, projector_type, checkpoint), {}),
-        )
+        return _header(described), _header(describe_file(tower, projector_type, checkpoint))
 
 
 def describe_file(
@@ -110,10 +103,10 @@ def describe_file(
     return quantize_projector(file, kind) if is_tower else quantize_text(file, kind, importance=importance)
 
 
-def _header(file: GgufFile, lengths: dict[str, int]) -> Gguf:
+def _header(file: GgufFile) -> Gguf:
     values = {key: len(f.value) if f.type is GGUFValueType.ARRAY else f.value for key, f in file.fields.items()}
     tensors = (Tensor(t.name, t.shape[::-1], int(t.type), aligned(t.size)) for t in file.targets)
-    return Gguf(values | lengths, tuple(tensors))
+    return Gguf(values, tuple(tensors))
 
 
 def _read_authorship(checkpoint: Checkpoint, count: int, given: Mapping[str, Any]) -> Metadata:
