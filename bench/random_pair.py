@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bench.random_checkpoint import CheckpointShape, tensors, write_documents
 from vrt_lite.conversion.checkpoint import Checkpoint
 from vrt_lite.conversion.families import read_halves
-from vrt_lite.conversion.gguf_writer import Target, quantize_rows, seal
+from vrt_lite.conversion.gguf_writer import Target, aligned, quantize_rows, seal
 from vrt_lite.conversion.pair_files import describe_file
 from vrt_lite.conversion.weights import canonical, read_json
 from vrt_lite.disk import draft_of
@@ -57,11 +57,10 @@ def write_pair(
     for file in files:
         with draft_of(folder / file.name) as draft, draft.open("wb") as out:
             out.write(file.header)
-            for offset, target in file.placed:
-                out.seek(offset)
+            for target in file.targets:
                 out.write(noise.tensor(target).data)
+                out.write(bytes(aligned(target.size) - target.size))
                 advance(target.size)
-            out.truncate(file.size)
     return [folder / file.name for file in files]
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from vrt_lite.conversion.checkpoint import check_tensors, read_checkpoint
 from vrt_lite.conversion.families import read_halves
-from vrt_lite.conversion.gguf_writer import GgufFile, encoded_blocks, seal
+from vrt_lite.conversion.gguf_writer import GgufFile, aligned, encoded_blocks, seal
 from vrt_lite.conversion.pair_files import describe_file
 from vrt_lite.conversion.quantization import read_importance
 from vrt_lite.conversion.weights import StoredTensor, read_weights, reading
@@ -71,12 +71,14 @@ def write_shard(plan: PairPlan, folder: Path, shard: Path, advance: Callable[[in
     table = plan.read_table(shard)
     for planned in plan.files:
         with (folder / planned.name).open("r+b") as file:
-            for offset, target in planned.placed:
+            offset = len(planned.header)
+            for target in planned.targets:
                 if target.shard == shard.name:
                     file.seek(offset)
                     for block in encoded_blocks(target, table[target.source]):
                         file.write(block.data)
                         advance(block.nbytes)
+                offset += aligned(target.size)
             file.flush()
             os.fsync(file.fileno())
 

@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -73,12 +72,6 @@ class GgufFile:
     targets: Sequence[Target]
     name: str = ""
     header: bytes = field(default=b"", repr=False)
-
-    @property
-    def placed(self) -> list[tuple[int, Target]]:
-        """Each tensor with the byte at which it begins."""
-        ends = accumulate((aligned(target.size) for target in self.targets), initial=len(self.header))
-        return list(zip(ends, self.targets, strict=False))
 
     @property
     def size(self) -> int:

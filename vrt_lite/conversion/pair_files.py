@@ -124,11 +124,10 @@ def _read_authorship(checkpoint: Checkpoint, count: int, given: Mapping[str, Any
 
 def _add_own_fields(writer: GGUFWriter, checkpoint: Checkpoint) -> None:
     """Add what a profile needs and GGUF does not define. mtmd does not show the projector's metadata."""
-    vision, pixels = checkpoint.config.section("vision_config"), checkpoint.preprocessor
-    if "tokens_per_second" in vision.values:
-        writer.add_float32("vrt_lite.tokens_per_second", float(vision.values["tokens_per_second"]))
+    vision, pixels = checkpoint.config.section("vision_config").values, checkpoint.preprocessor
+    if "tokens_per_second" in vision:
+        writer.add_float32("vrt_lite.tokens_per_second", float(vision["tokens_per_second"]))
     # transformers 5 writes the bounds as edges of `size`, although they are still numbers of pixels.
     for old, new in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
-        place, key = (pixels, old) if pixels.values.get(old) else (pixels.section("size"), new)
-        if key in place.values:
-            writer.add_uint32(f"vrt_lite.vision.{old}", place.integer(key))
+        if bound := pixels.values.get(old) or pixels.section("size").values.get(new):
+            writer.add_uint32(f"vrt_lite.vision.{old}", int(bound))

@@ -65,7 +65,7 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A repository at one commit. `licence`, `architecture` and `base_model` are "" where the hub does not say.
+    """A repository at one commit. `licence` and `base_model` are "" where the hub does not say.
 
     `base_model` is the repository of the model that this one was made from, as the hub says. `base` is that one's
     listing, where files are taken from both.
@@ -74,7 +74,6 @@ class Listing:
     repository: str
     revision: str
     licence: str
-    architecture: str
     files: tuple[HubFile, ...]
     kind: Kind = "model"
     base_model: str = ""
@@ -104,13 +103,11 @@ def list_repository(repository: str, revision: str = "", *, kind: Kind = "model"
             f"{endpoint()} gave no commit for {repository}; it does not seem to be a hub. See HF_ENDPOINT."
         )
     tags: list[str] = info.tags or []
-    gguf: dict[str, Any] = getattr(info, "gguf", None) or {}
     licences, bases = ([tag for tag in tags if tag.startswith(key)] for key in ("license:", "base_model:"))
     return Listing(
         repository,
         info.sha,
         licence=", ".join(tag.removeprefix("license:") for tag in licences),
-        architecture=str(gguf.get("architecture", "")),
         files=tuple(HubFile(f.rfilename, f.size or 0, f.lfs.sha256 if f.lfs else "") for f in info.siblings or ()),
         kind=kind,
         base_model=bases[0].rpartition(":")[2] if bases else "",

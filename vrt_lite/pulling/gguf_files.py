@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
-from vrt_lite.models import PROJECTORS
 from vrt_lite.models.gguf import normalise_quant, part_names, projector_rank, quant_of
 from vrt_lite.models.hub import HubFile, Listing, download
 from vrt_lite.models.library import StoredFile, keep_only
@@ -40,9 +39,6 @@ def select_files(listed: Listing, *, quant: str, memory_bytes: int) -> list[HubF
 
     ModelError if there are none, if not all of the quant is listed, or if none fits into memory.
     """
-    if listed.architecture not in ("", *PROJECTORS):
-        known = " or ".join(map(repr, PROJECTORS))
-        raise ModelError(f"{listed.repository} is of architecture {listed.architecture!r}; a judge needs {known}.")
     repository, quant = listed.repository, normalise_quant(quant)
     ggufs = [f for f in listed.files if f.path.lower().endswith(".gguf") and "imatrix" not in f.path.lower()]
     projectors = [file for file in ggufs if "mmproj" in file.name.lower()]

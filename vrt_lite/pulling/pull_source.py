@@ -67,9 +67,7 @@ def parse_reference(reference: str) -> Recipe:
     UsageError or ModelError, with the known names, if it is neither.
     """
     text = re.sub(r"^(https?://)?(huggingface\.co|hf\.co)/", "", reference.strip())
-    name, colon, quant = text.partition(":")
-    if colon and not re.fullmatch(r"[\w.-]{1,40}", quant, re.ASCII):
-        raise UsageError(f"{reference!r} names no quant after the colon; for example {name}:Q4_K_M.")
+    name, _, quant = text.partition(":")
     if recipe := recipes().get(name):
         return replace(recipe, quant=quant or recipe.quant)
     if _REPOSITORY.fullmatch(name) and ".." not in name and "--" not in name:
@@ -108,7 +106,7 @@ def is_checkpoint(listed: Listing) -> bool:
     return not any(file.path.lower().endswith(".gguf") for file in listed.files)
 
 
-def fetch_small_files(listed: Listing, folder: Path, names: Collection[str] = SMALL_FILES) -> None:
+def fetch_small_files(listed: Listing, folder: Path, names: Collection[str]) -> None:
     """Fetch those of these files that are listed and are not in the folder."""
     for file in listed.files:
         if file.path in names:
