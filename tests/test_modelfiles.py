@@ -111,7 +111,7 @@ BAD: dict[str, tuple[float | bytes, str]] = {
     "page": (b"<!DOCTYPE html><html>404</html>", "begins with b'<!DO'"),
     "version": (b"GGUF" + struct.pack("<I", 99) + bytes(64), "version is 99"),
     "tensors": (b"GGUF" + struct.pack("<IQQ", 3, 2**60, 1) + bytes(64), "a tensor has no dimensions"),
-    "length": (b"GGUF" + struct.pack("<IQQQ", 3, 1, 1, 2**60) + bytes(64), "inside its header"),
+    "length": (b"GGUF" + struct.pack("<IQQQ", 3, 1, 1, 2**60) + bytes(64), "its header is damaged"),
     **{f"cut at {share}": (share, "") for share in (0.001, 0.02, 0.3, 0.9, 0.9999)},
 }
 """Content, or the share of a whole file where it is cut; and the reason that is said."""

@@ -158,7 +158,7 @@ def _read_part(path: Path, index: int, count: int) -> Gguf:
         advice = f" The model is split into {count} files, and all are needed." if count > 1 else ""
         raise shortage_of(error) or ModelError(f"{path} cannot be read: {error.strerror}.{advice}") from error
     except (ValueError, KeyError, OverflowError, struct.error) as error:
-        why = "it ends inside its header" if isinstance(error, struct.error) else error
+        why = error if isinstance(error, ValueError) else "its header is damaged, or it ends early"
         raise ModelError(f"{path} is not a whole GGUF file: {why}. Copy, download or convert it again.") from error
     own_index, own_count = found.number("split.no"), max(found.number("split.count"), 1)
     if (own_index, own_count) != (index, count):
@@ -170,27 +170,24 @@ def _read_part(path: Path, index: int, count: int) -> Gguf:
 
 
 class _Reader:
-    """Reads a mapped file from its beginning."""
+    """Reads a mapped file from its beginning. Raises ValueError, KeyError or struct.error for one that is damaged."""
 
     def __init__(self, data: mmap.mmap) -> None:
-        self._data, self._at = data, 0
+        self._data, self._at = data, 4
 
     def read(self) -> Gguf:
         if (magic := self._data[:4]) != b"GGUF":
             raise ValueError(f"it begins with {magic!r}, not b'GGUF'")
-        self._at = 4
         version, count, entries = self._unpack("IQQ")
         if version not in (2, 3):
             raise ValueError(f"its version is {version}; 2 and 3 are readable")
         values = {self._text(): self._value(*self._unpack("I")) for _ in range(entries)}
-        listed = [self._tensor() for _ in range(count)]
+        listed = [(self._text(), self._dimensions(), self._unpack("IQ")) for _ in range(count)]
         start = -(-self._at // _ALIGNMENT) * _ALIGNMENT
         # A tensor ends where the next begins: no table of types is needed.
-        ends = sorted({offset for *_, offset in listed} | {len(self._data) - start})
+        ends = sorted({offset for _, _, (_, offset) in listed} | {len(self._data) - start})
         after = dict(itertools.pairwise(ends))
-        if any(offset not in after for *_, offset in listed):
-            raise ValueError(f"it ends at byte {len(self._data)}, before its last tensor begins")
-        tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, kind, offset in listed)
+        tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, (kind, offset) in listed)
         return Gguf(values, tuple(tensors))
 
     def _value(self, kind: int) -> str | int | float | tuple[float, ...]:
@@ -208,13 +205,11 @@ class _Reader:
             self._at += count * struct.calcsize(_SCALARS[item])
         return count
 
-    def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
-        """Read a tensor's name, dimensions, type and offset."""
-        name, [dimensions] = self._text(), self._unpack("I")
-        if not dimensions:
+    def _dimensions(self) -> tuple[int, ...]:
+        [count] = self._unpack("I")
+        if not count:
             raise ValueError("a tensor has no dimensions")
-        *shape, kind, offset = self._unpack(f"{dimensions}QIQ")
-        return name, tuple(shape), kind, offset
+        return self._unpack(f"{count}Q")
 
     def _text(self) -> str:
         [size] = self._unpack("Q")
