@@ -264,8 +264,9 @@ def test_a_split_model_is_pulled_in_all_its_parts(hub: Hub, tmp_path: Path, comm
         (500, REPO, "status 500", 4),
         (200, "someone/else", "http://127.* gave nothing usable for someone/else .status 40", 4),
         (200, "nobody", "'nobody' is not known. Pull one of .*qwen2.5-vl-7b", 4),
-        (200, "a/b/c", "is no owner/repo", 2),
-        (200, "../x", "is no owner/repo", 2),
+        (200, "a/b/c", "'a/b/c' is not known. Pull one of .*, or owner/repo", 4),
+        (200, "../x", "'../x' is not known", 4),
+        (200, "a/b--c", "'a/b--c' is not known", 4),
         (200, f"{REPO}:../x", "has no quant '../X'", 4),
     ],
 )

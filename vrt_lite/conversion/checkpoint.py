@@ -130,7 +130,8 @@ def read_adapter(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
             raise config.value_error(key, "to be empty: only plain LoRA can be merged")
     if config.values.get("init_lora_weights") not in PLAIN_STARTS:
         raise config.value_error("init_lora_weights", "a start that leaves the base model as it is published")
-    return pair_halves(folder / WEIGHTS, read_weights(folder / WEIGHTS), shapes, config)
+    path = folder / WEIGHTS
+    return pair_halves(path, read_weights(path), shapes, config)
 
 
 def pair_halves(

@@ -138,11 +138,8 @@ def plan_pair(
         importance = read_importance(imatrix) if imatrix else None
         # A merged model is another model, so its name must differ from the base model's.
         given = dict(authorship or {}) | ({"name": stem} if name or adapter else {})
-        kinds = {
-            f"{stem}-{text_type.upper()}.gguf": text_type,
-            f"mmproj-{stem}-{projector_type.upper()}.gguf": projector_type,
-        }
-        for half, (file, kind) in zip(read_halves(checkpoint.config), kinds.items(), strict=True):
+        names = f"{stem}-{text_type.upper()}.gguf", f"mmproj-{stem}-{projector_type.upper()}.gguf"
+        for half, kind, file in zip(read_halves(checkpoint.config), (text_type, projector_type), names, strict=True):
             described = describe_file(half, kind, checkpoint, given=given, importance=importance, exported=exported)
             files.append(seal(file, described))
     beside = folder / PROFILE_NAME

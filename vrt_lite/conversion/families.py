@@ -35,11 +35,12 @@ def _tables() -> dict[str, dict[str, Any]]:
 class Half:
     """One file of a pair: the text model's or the vision tower's.
 
-    `table` is its part of families.toml; `config` has its keys of config.json.
+    `table` is its part of families.toml; `config` has its keys of config.json. A tied text model has no output.
     """
 
     table: Mapping[str, Any]
     config: JsonObject
+    is_tied: bool = False
 
     @property
     def deep_blocks(self) -> list[int]:
@@ -86,20 +87,18 @@ def read_halves(whole: JsonObject) -> tuple[Half, Half]:
         raise whole.value_error("model_type", f"{' or '.join(map(repr, families))}; no other can be exported")
     text, tower = (halves[name] for name in families[kind])
     found, vision = whole.section("text_config").over(whole), whole.section("vision_config")
-    # The outer key counts, as in transformers.
-    outer = {key: value for key, value in whole.values.items() if key == "tie_word_embeddings"}
-    found = JsonObject(whole.where, outer).over(found)
     found.require(**text["require"])
     vision.require(**tower["require"], **{tower["output"]: found.integer("hidden_size")})
-    return Half(text, found), Half(tower, vision)
+    # The outer key counts, as in transformers.
+    is_tied = whole.over(found).values.get("tie_word_embeddings") is True
+    return Half(text, found, is_tied), Half(tower, vision)
 
 
 def list_targets(half: Half) -> Iterator[Target]:
     """Return where every tensor of the checkpoint goes, in F32; a tied output is not stored twice."""
-    is_tied = half.config.values.get("tie_word_embeddings") is True
     groups = (_tables()["tensors"][group] for group in half.table["tensors"])
     for source, (names, *words) in ChainMap(*groups).items():
-        if is_tied and source == "lm_head.weight":
+        if half.is_tied and source == "lm_head.weight":
             continue
         shape = tuple(map(half.size, words))
         blocks = half.deep_blocks if "{n}" in source else range(half.size("layers") if "{i}" in source else 1)
@@ -137,8 +136,7 @@ def add_fields(half: Half, writer: GGUFWriter, file_type: int, preprocessor: Jso
             case "mrope_section":
                 kind = rope.get("rope_type", rope.get("type", "default"))
                 if kind not in ("default", "mrope"):
-                    known = "only 'default' and 'mrope' can be exported"
-                    raise ModelError(f"{config.where}: rope type is {kind!r:.20}, {known}")
+                    raise ModelError(f"{config.where}: rope type is {kind!r:.20}, needs 'default' or 'mrope'")
                 return [*rope[word], 0]
             case "image_mean" | "image_std":
                 colours = preprocessor.values.get(word) or ()

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -51,7 +51,7 @@ class Target:
     shard: str = ""
     type: GGMLQuantizationType = Type.F32
     correction: Correction | None = None
-    importance: np.ndarray | None = field(default=None, repr=False)
+    importance: np.ndarray | None = None
 
     @property
     def byte_shape(self) -> tuple[int, ...]:
@@ -71,7 +71,7 @@ class GgufFile:
     fields: Mapping[str, GGUFValue]
     targets: Sequence[Target]
     name: str = ""
-    header: bytes = field(default=b"", repr=False)
+    header: bytes = b""
 
     @property
     def size(self) -> int:

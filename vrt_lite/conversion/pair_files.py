@@ -105,7 +105,7 @@ def describe_file(
 
 def _header(file: GgufFile) -> Gguf:
     values = {key: len(f.value) if f.type is GGUFValueType.ARRAY else f.value for key, f in file.fields.items()}
-    tensors = (Tensor(t.name, t.shape[::-1], int(t.type), aligned(t.size)) for t in file.targets)
+    tensors = (Tensor(t.name, t.shape[::-1], t.type, aligned(t.size)) for t in file.targets)
     return Gguf(values, tuple(tensors))
 
 

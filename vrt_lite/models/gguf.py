@@ -99,8 +99,8 @@ def gguf_sha256(path: Path, digest: Callable[[Path], str]) -> str:
 
     `digest` gives a file's sha256.
     """
-    first, *others = map(digest, parts_of(path))
-    return hashlib.sha256("".join([first, *others]).encode()).hexdigest() if others else first
+    digests = list(map(digest, parts_of(path)))
+    return hashlib.sha256("".join(digests).encode()).hexdigest() if digests[1:] else digests[0]
 
 
 def quant_of(name: str) -> str:
@@ -138,35 +138,30 @@ def list_pair(folder: Path) -> tuple[list[Path], list[Path]]:
 def read_gguf(path: Path) -> Gguf:
     """A GGUF's header, with the tensors of all its parts; ModelError if a part is missing or not whole."""
     parts = parts_of(path)
-    first, *others = [_read_part(part, index, len(parts)) for index, part in enumerate(parts)]
-    found = replace(first, tensors=sum((other.tensors for other in others), first.tensors))
-    count, expected = len(found.tensors), found.number("split.tensors.count")
-    if others and count != expected:
+    first, *others = found = list(map(_read_part, parts))
+    tensors = sum((other.tensors for other in others), first.tensors)
+    numbers = [(part.number("split.no"), part.number("split.count") or 1) for part in found]
+    fits = not others or len(tensors) == first.number("split.tensors.count")
+    if not fits or numbers != [(number, len(parts)) for number in range(len(parts))]:
         raise ModelError(
-            f"The {len(parts)} parts of {parts[0]} hold {count} tensors, not {expected}: they are not of one model. "
-            "Copy or download them again."
+            f"{parts[0]}: what is in the file and its name do not agree on the parts of the model, or they are of "
+            "several models. Rename the files, or copy or download them again."
         )
-    return found
+    return replace(first, tensors=tensors)
 
 
-def _read_part(path: Path, index: int, count: int) -> Gguf:
-    """The header of one file; ModelError if it is not whole, or not the part that its name says."""
+def _read_part(path: Path) -> Gguf:
+    """The header of one file; ModelError if it is not whole."""
     try:
         with open_to_read(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            found = _Reader(data).read()
+            return _Reader(data).read()
     except OSError as error:
+        count = len(parts_of(path))
         advice = f" The model is split into {count} files, and all are needed." if count > 1 else ""
         raise shortage_of(error) or ModelError(f"{path} cannot be read: {error.strerror}.{advice}") from error
     except (ValueError, KeyError, OverflowError, struct.error) as error:
         why = error if isinstance(error, ValueError) else "its header is damaged, or it ends early"
         raise ModelError(f"{path} is not a whole GGUF file: {why}. Copy, download or convert it again.") from error
-    own_index, own_count = found.number("split.no"), max(found.number("split.count"), 1)
-    if (own_index, own_count) != (index, count):
-        raise ModelError(
-            f"{path} is part {own_index + 1} of {own_count} of a model, so its name must end with "
-            f"-{own_index + 1:05}-of-{own_count:05}.gguf. Rename it, or download it again."
-        )
-    return found
 
 
 class _Reader:

@@ -20,7 +20,7 @@ from vrt_lite.profile import PROFILE_NAME
 
 PROJECTOR_TYPE: Final = "f16"
 """That of a checkpoint that is converted, if no other is asked for."""
-_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_REPOSITORY = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _WEIGHTS = (".gguf", ".safetensors", ".pth")
 _MOST_SMALL_BYTES = 64 << 20  # a published tokenizer.json has 11 MB
 MODEL_FILES: Final = (
@@ -64,18 +64,16 @@ class Pull:
 def parse_reference(reference: str) -> Recipe:
     """Read NAME[:quant] or owner/repo[:quant] as a recipe; `quant` is "" for the best that fits.
 
-    UsageError or ModelError, with the known names, if it is neither.
+    ModelError, with the known names, if it is neither.
     """
     text = re.sub(r"^(https?://)?(huggingface\.co|hf\.co)/", "", reference.strip())
     name, _, quant = text.partition(":")
     if recipe := recipes().get(name):
         return replace(recipe, quant=quant or recipe.quant)
-    if _REPOSITORY.fullmatch(name) and ".." not in name and "--" not in name:
+    if _REPOSITORY.fullmatch(name):
         return Recipe(name, "", repository=name, quant=quant)
-    if "/" in name:
-        raise UsageError(f"{reference!r} is no owner/repo[:quant] of the hub.")
     known = ", ".join(n for n in recipes() if n not in bundled_names())
-    raise ModelError(f"Model {name!r} is not known. Pull one of {known}, or owner/repo[:quant].")
+    raise ModelError(f"Model {name!r} is not known. Pull one of {known}, or owner/repo[:quant] of the hub.")
 
 
 def list_source(source: Recipe) -> Listing:
