@@ -59,7 +59,7 @@ def begin(plan: PairPlan, folder: Path) -> None:
     for planned in plan.files:
         with (folder / planned.name).open("wb") as file:
             file.write(planned.header)
-            file.truncate(planned.size)
+            file.truncate(len(planned.header) + sum(aligned(target.size) for target in planned.targets))
 
 
 def write_shard(plan: PairPlan, folder: Path, shard: Path, advance: Callable[[int], None] = lambda size: None) -> None:

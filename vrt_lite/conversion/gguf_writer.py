@@ -73,11 +73,6 @@ class GgufFile:
     name: str = ""
     header: bytes = b""
 
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return len(self.header) + sum(aligned(target.size) for target in self.targets)
-
 
 def seal(name: str, file: GgufFile) -> GgufFile:
     """Return a file with its name, and its header in place of the fields, which take more memory.

@@ -8,7 +8,7 @@ write: same tensors, order, shapes, types and data, and the same metadata, save 
 - `vrt_lite.head.weight` is added where a checkpoint has heads (rm_head.weight), and their tokens are user-defined.
 - `general.license` and `general.source.url` may be set from the command line.
 - `tokenizer.ggml.pre` comes from comparing the split pattern, not from hashing a tokenised test text.
-- Only bos, eos and pad ids, and one chat template; the family has no other.
+- Only bos, eos and pad ids; the family has no other.
 - `lm_head` of a tied checkpoint is not written: no reader of the checkpoint uses it.
 - `general.sampling.penalty_repeat`: written only from the gguf release on that reads it; vrt-lite does not.
 - Refused here and written there: infinite and NaN weights or such as overflow the type, rope scaling

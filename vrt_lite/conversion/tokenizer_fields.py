@@ -34,8 +34,6 @@ def add_tokenizer(writer: GGUFWriter, folder: Path, rows: int, *, plain: Sequenc
     tokens, types = _table(tokenizer, rows, plain)
     with reading(folder / "tokenizer.json or tokenizer_config.json"):
         special = SpecialVocab(folder, load_merges=True, special_token_types=("bos", "eos", "pad"), n_vocab=rows)
-    if not isinstance(special.chat_template, str):  # a list of several
-        special.chat_template = None
     # Which a byte-level post-processor never adds.
     if '"ByteLevel"' in json.dumps(tokenizer.values.get("post_processor")):
         special.add_special_token |= {"bos": False, "eos": False}
