@@ -202,7 +202,8 @@ def test_a_path_that_leads_out_is_refused(hub: Hub, commands: Commands, name: st
 def test_links_planted_in_the_store_are_not_followed(hub: Hub, tmp_path: Path, commands: Commands) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
-    (victim / TEXT).write_bytes(b"precious")
+    for name in (TEXT, library.MANIFEST_NAME):
+        (victim / name).write_bytes(b"precious")
     model, partial = library.model_folder(REPO), library.partial_folder(REPO)
     model.parent.mkdir(parents=True)
     partial.mkdir(parents=True)
@@ -212,7 +213,8 @@ def test_links_planted_in_the_store_are_not_followed(hub: Hub, tmp_path: Path, c
     assert library.stored_models() == []
     pulled(commands)
     assert commands.run("rm", REPO)[0] == 0
-    assert (victim / TEXT).read_bytes() == b"precious"
+    assert {path.read_bytes() for path in victim.iterdir()} == {b"precious"}
+    assert len(list(victim.iterdir())) == 2
 
 
 def test_what_a_repository_lacks_or_mixes_up_is_named(hub: Hub, commands: Commands) -> None:
