@@ -18,16 +18,15 @@ from typing import Any, Final
 from zipfile import ZipFile
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFReader
-from gguf.quants import dequantize
+from gguf import GGUFReader
 from gguf.utility import SafetensorsLocal
 
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError, VrtError
 from vrt_lite.shortage import shortage_of
 
-BYTES: Final = {"F32": 4, "F16": 2, "BF16": 2}
-"""The types that are read, and the bytes of a value."""
+# NumPy has no bfloat16, which is the upper half of a float32.
+WORDS: Final = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,12 @@ class StoredTensor:
     def rows(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Read some rows as float32, or all. A memory map would count as resident, and keep the file open."""
         stop = self.shape[0] if stop is None else stop
-        row = math.prod(self.shape[1:]) * BYTES[self.dtype]
-        data = np.fromfile(self.path, np.uint8, (stop - start) * row, offset=self.offset + start * row)
-        return dequantize(data, GGMLQuantizationType[self.dtype]).reshape(stop - start, *self.shape[1:])
+        width, kind = math.prod(self.shape[1:]), WORDS[self.dtype]
+        offset = self.offset + start * width * kind.itemsize
+        words = np.fromfile(self.path, kind, (stop - start) * width, offset=offset)
+        if self.dtype == "BF16":
+            words = (words.astype(np.uint32) << 16).view(np.float32)
+        return words.astype(np.float32, copy=False).reshape(stop - start, *self.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -134,9 +136,9 @@ def read_weights(path: Path) -> dict[str, StoredTensor]:
         if len(table) < len(found):
             raise ModelError(f"{path} has a tensor twice, under an old name and a new one")
         for name, stored in table.items():
-            if stored.dtype not in BYTES:
+            if stored.dtype not in WORDS:
                 raise ModelError(f"{path}: {name:.80} is {stored.dtype:.20}, needs to be F32, F16 or BF16")
-            if not 0 <= stored.offset <= size - math.prod(stored.shape) * BYTES[stored.dtype]:
+            if not 0 <= stored.offset <= size - math.prod(stored.shape) * WORDS[stored.dtype].itemsize:
                 raise ModelError(f"{path} ends at byte {size}, before {name:.80} does: download again")
         return table
 
@@ -164,11 +166,11 @@ def _read_state(path: Path) -> dict[str, StoredTensor]:
                 raise ValueError(f"a tensor has the shape {shape!r:.80} and the strides {strides!r:.80}")
             dtype, key = storage
             entry = archive.getinfo(described.replace("data.pkl", f"data/{key}"))
-            if (start + math.prod(shape)) * BYTES[dtype] > entry.compress_size:
+            if (start + math.prod(shape)) * WORDS[dtype].itemsize > entry.compress_size:
                 raise ValueError(f"the entry {entry.filename!r:.80} does not hold the {shape} values of a tensor")
             with archive.open(entry):
                 offset = file.tell()  # the header of the entry is read, and no more
-            return StoredTensor(path, dtype, shape, offset + start * BYTES[dtype])
+            return StoredTensor(path, dtype, shape, offset + start * WORDS[dtype].itemsize)
 
         known: dict[str, Any] = {
             "collections.OrderedDict": OrderedDict,
