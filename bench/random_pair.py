@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +20,13 @@ from numpy.typing import NDArray
 
 from bench.random_checkpoint import CheckpointShape, tensors, write_documents
 from vrt_lite.conversion.checkpoint import Checkpoint
-from vrt_lite.conversion.convert_folder import make_plan
-from vrt_lite.conversion.gguf_writer import Target, quantize_rows
-from vrt_lite.conversion.pair_files import describe_files
-from vrt_lite.conversion.type_names import CONVERTER_TYPES
+from vrt_lite.conversion.families import read_halves
+from vrt_lite.conversion.gguf_writer import Target, aligned, quantize_rows, seal
+from vrt_lite.conversion.pair_files import describe_file
 from vrt_lite.conversion.weights import canonical, read_json
 from vrt_lite.disk import draft_of
 
-TEXT_TYPES = ("q4_k_m", *CONVERTER_TYPES)
+TEXT_TYPES = ("q4_k_m", "f32", "f16", "bf16", "q8_0")
 # A prime number of blocks, so that no tensor's rows repeat as the noise does.
 _NOISE_BLOCKS = 29_989
 Bytes = NDArray[np.uint8]
@@ -47,23 +45,23 @@ def write_pair(
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         checkpoint = _described(Path(temporary), name, shape)
-        text, projector = describe_files(checkpoint, text_type=text_type, projector_type=projector_type)
-    plan = make_plan(
-        (
-            replace(text, name=f"{name}-{text_type.upper()}.gguf"),
-            replace(projector, name=f"mmproj-{name}-{projector_type.upper()}.gguf"),
-        )
-    )
+        kinds = {
+            f"{name}-{text_type.upper()}.gguf": text_type,
+            f"mmproj-{name}-{projector_type.upper()}.gguf": projector_type,
+        }
+        files = [
+            seal(file, describe_file(half, kind, checkpoint, given={}))
+            for half, (file, kind) in zip(read_halves(checkpoint.config), kinds.items(), strict=True)
+        ]
     noise = Noise()
-    for file in plan.files:
+    for file in files:
         with draft_of(folder / file.name) as draft, draft.open("wb") as out:
             out.write(file.header)
-            for offset, target in file.placed:
-                out.seek(offset)
+            for target in file.targets:
                 out.write(noise.tensor(target).data)
+                out.write(bytes(aligned(target.size) - target.size))
                 advance(target.size)
-            out.truncate(file.size)
-    return [folder / file.name for file in plan.files]
+    return [folder / file.name for file in files]
 
 
 def _described(folder: Path, name: str, shape: CheckpointShape) -> Checkpoint:

@@ -12,13 +12,13 @@ import click
 from convert.clip_pairs import collect_pairs
 from convert.quantize import quantize_pair
 from convert.source import locate
-from vrt_lite.conversion.convert_folder import FinishedFile, export_pair
-from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
+from vrt_lite.conversion.convert_folder import export_pair
+from vrt_lite.conversion.type_names import PROJECTOR_TYPES, TEXT_TYPES, TYPES
+from vrt_lite.disk import file_sha256
 from vrt_lite.errors import VrtError
 
 FOLDER = click.Path(path_type=Path)
 PROJECTED = click.Choice(("f32", *PROJECTOR_TYPES))
-EXPORTED = click.Choice((*CONVERTER_TYPES, *(name for name in TEXT_TYPES if name not in CONVERTER_TYPES)))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -45,7 +45,9 @@ def convert() -> None:
 @convert.command()
 @click.argument("source", metavar="SRC")
 @click.option("--out", metavar="DIR", required=True, type=FOLDER, help="Folder for the pair, made if missing.")
-@click.option("--type", "text_type", metavar="TYPE", type=EXPORTED, default="q8_0", help="See above. [default: q8_0]")
+@click.option(
+    "--type", "text_type", metavar="TYPE", type=click.Choice(TYPES), default="q8_0", help="See above. [default: q8_0]"
+)
 @click.option("--projector-type", type=PROJECTED, default="f16", show_default=True, help="Of the vision tower.")
 @click.option("--revision", metavar="REV", help="Branch, tag or commit of a repository; its main branch if not given.")
 @click.option("--lora", "adapter", metavar="ADAPTER", type=FOLDER, help="PEFT folder to merge into the weights.")
@@ -259,9 +261,9 @@ def calibrate(
     _print([verb.calibrate(source, pairs, out=out, datasets=datasets, projector=projector, progress=progress)])
 
 
-def _print(written: Iterable[FinishedFile]) -> None:
-    for file in written:
-        click.echo(f"{file.sha256}  {file.size:>11}  {file.path}")
+def _print(written: Iterable[Path]) -> None:
+    for path in written:
+        click.echo(f"{file_sha256(path)}  {path.stat().st_size:>11}  {path}")
 
 
 def _progress(verb: str, unit: str, size: int) -> Callable[[int, int], None]:

@@ -19,7 +19,6 @@ from convert.clip_pairs import ClipPair
 from convert.source import find_exact, projector_beside
 from vrt_lite.api import Judge
 from vrt_lite.backends.llamacpp import LlamaCppBackend
-from vrt_lite.conversion.convert_folder import FinishedFile, describe
 from vrt_lite.disk import draft_of
 from vrt_lite.errors import ModelError, NoVerdictError, UsageError, VideoError
 from vrt_lite.machine import EngineSettings
@@ -50,7 +49,7 @@ def calibrate(
     datasets: Sequence[str],
     projector: Path | None = None,
     progress: CalibrationProgress | None = None,
-) -> FinishedFile:
+) -> Path:
     """Judge the pairs with the model in `source` and write the importance matrix `out`, which names `datasets`.
 
     `source` is a folder or a text GGUF, of any type. A pair that cannot be judged is skipped; a judgement without a
@@ -69,7 +68,7 @@ def calibrate(
     sums = _judge_pairs(files, pairs, progress or CalibrationProgress())
     with draft_of(out) as draft:
         write_matrix(draft, sums, datasets)
-    return describe(out)
+    return out
 
 
 def find_judge_files(source: Path, projector: Path | None) -> ModelFiles:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from gguf import GGUFReader, GGUFValue, GGUFValueType, ReaderField
 
 from convert.source import find_exact
-from vrt_lite.conversion.convert_folder import FinishedFile, make_plan, write_planned
-from vrt_lite.conversion.gguf_writer import GgufFile, Target, Type, file_type, storage_type
-from vrt_lite.conversion.quantization import quantize_projector, quantize_text, read_importance
+from vrt_lite.conversion.convert_folder import PairPlan, write_planned
+from vrt_lite.conversion.gguf_writer import GgufFile, Target, Type, seal
+from vrt_lite.conversion.quantization import (
+    file_type,
+    quantize_projector,
+    quantize_text,
+    read_importance,
+    storage_type,
+)
 from vrt_lite.conversion.type_names import PLAIN_TYPES
 from vrt_lite.conversion.weights import read_weights, reading
 from vrt_lite.errors import UsageError
@@ -30,7 +35,7 @@ def quantize_pair(
     projector_type: str | None = None,
     imatrix: Path | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[FinishedFile]:
+) -> list[Path]:
     """Write NAME-TYPE.gguf, mmproj-NAME-TYPE.gguf or both beside their sources, replacing files of those names.
 
     `source` is a folder, or a text or projector GGUF if a folder holds several that qualify. Raises ModelError
@@ -46,15 +51,15 @@ def quantize_pair(
         importance = read_importance(imatrix) if imatrix else None
         with reading(text):
             file = quantize_text(read_source(text, "f32"), text_type, importance=importance)
-        files.append(replace(file, name=_name_for(text, text_type)))
+        files.append(seal(_name_for(text, text_type), file))
     if projector_type:
         projector = find_exact(source, "projector")
         plain = projector_type in PLAIN_TYPES
         file = read_source(projector, projector_type if plain else "f32")
         file = file if plain else quantize_projector(file, projector_type)
-        files.append(replace(file, name=_name_for(projector, projector_type)))
+        files.append(seal(_name_for(projector, projector_type), file))
     folder = source if source.is_dir() else source.parent
-    return write_planned(make_plan(files), folder, folder, progress)
+    return write_planned(PairPlan(tuple(files)), folder, folder, progress)
 
 
 def read_source(path: Path, plain: str) -> GgufFile:
@@ -71,11 +76,11 @@ def read_source(path: Path, plain: str) -> GgufFile:
         found["general.file_type"] = GGUFValue(file_type(plain), GGUFValueType.UINT32)
     kind = Type[plain.upper()]
     targets = [
-        Target(name, stored.shape, name, stored.shape, (), part.name, storage_type(name, stored.shape, kind))
+        Target(*(name, stored.shape, name, stored.shape), shard=part.name, type=storage_type(name, stored.shape, kind))
         for part in parts
         for name, stored in read_weights(part).items()
     ]
-    return GgufFile(path.name, found, targets)
+    return GgufFile(found, targets)
 
 
 def _copy(field: ReaderField) -> GGUFValue:

@@ -202,7 +202,8 @@ def test_a_path_that_leads_out_is_refused(hub: Hub, commands: Commands, name: st
 def test_links_planted_in_the_store_are_not_followed(hub: Hub, tmp_path: Path, commands: Commands) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
-    (victim / TEXT).write_bytes(b"precious")
+    for name in (TEXT, library.MANIFEST_NAME):
+        (victim / name).write_bytes(b"precious")
     model, partial = library.model_folder(REPO), library.partial_folder(REPO)
     model.parent.mkdir(parents=True)
     partial.mkdir(parents=True)
@@ -212,19 +213,20 @@ def test_links_planted_in_the_store_are_not_followed(hub: Hub, tmp_path: Path, c
     assert library.stored_models() == []
     pulled(commands)
     assert commands.run("rm", REPO)[0] == 0
-    assert (victim / TEXT).read_bytes() == b"precious"
+    assert {path.read_bytes() for path in victim.iterdir()} == {b"precious"}
+    assert len(list(victim.iterdir())) == 2
 
 
 def test_what_a_repository_lacks_or_mixes_up_is_named(hub: Hub, commands: Commands) -> None:
-    commands.refuse("has no quant 'Q4_K_M'; it has Q8_0", "pull", f"{REPO}:Q4_K_M")
+    commands.refuse("has no quant 'Q4_K_M' with all its parts; it has Q8_0", "pull", f"{REPO}:Q4_K_M")
     projector = hub.files.pop(PROJECTOR)
-    commands.refuse(r"publishes no projector .a file named mmproj\*.gguf", "pull", REPO)
-    hub.files.clear()
-    commands.refuse("publishes no GGUF text model .it lists README.md", "pull", REPO)
+    commands.refuse(r"publishes no projector .\*mmproj\*.gguf", "pull", REPO)
+    hub.files = {"README.md": b"# A judge\n"}
+    commands.refuse("kept: .* lists neither a GGUF file nor the shard 'model.safetensors'", "pull", REPO)
     hub.files["x-Q8_0-00001-of-00002.gguf"] = hub.files["mmproj-x.gguf"] = projector
-    commands.refuse("lists only some parts of Q8_0 .x-Q8_0-00001-of-00002.gguf", "pull", f"{REPO}:Q8_0")
-    commands.refuse("lists only some parts of its text models", "pull", REPO)
-    assert hub.ranges == []
+    for reference in (REPO, f"{REPO}:Q8_0"):
+        commands.refuse("publishes no GGUF text model with all its parts", "pull", reference)
+    assert {name for name, _ in hub.ranges} == {"README.md"}
     key = b"clip.vision.projection_dim\x04\x00\x00\x00"
     other = projector.replace(key + b"\x00\x01\x00\x00", key + b"\x00\x0e\x00\x00")
     hub.repository, hub.files = REPO, FILES | {PROJECTOR: other}
@@ -264,9 +266,10 @@ def test_a_split_model_is_pulled_in_all_its_parts(hub: Hub, tmp_path: Path, comm
         (500, REPO, "status 500", 4),
         (200, "someone/else", "http://127.* gave nothing usable for someone/else .status 40", 4),
         (200, "nobody", "'nobody' is not known. Pull one of .*qwen2.5-vl-7b", 4),
-        (200, "a/b/c", "is no owner/repo", 2),
-        (200, "../x", "is no owner/repo", 2),
-        (200, f"{REPO}:../x", "no quant after the colon", 2),
+        (200, "a/b/c", "'a/b/c' is not known. Pull one of .*, or owner/repo", 4),
+        (200, "../x", "'../x' is not known", 4),
+        (200, "a/b--c", "'a/b--c' is not known", 4),
+        (200, f"{REPO}:../x", "has no quant '../X'", 4),
     ],
 )
 def test_what_cannot_be_pulled(hub: Hub, commands: Commands, answer: int, name: str, says: str, status: int) -> None:
@@ -347,18 +350,18 @@ def test_the_quant_is_the_largest_good_one_that_fits() -> None:
     gigabytes = {f"x-{quant}": size for quant, size in sizes.items()} | {"imatrix": 0.01}
     gigabytes |= dict.fromkeys(("mmproj-x-Q8_0", "x.mmproj-f16", "mmproj-x-bf16"), 1.0)
     files = [HubFile(f"{name}.gguf", int(size * 1e9), "0" * 64) for name, size in gigabytes.items()]
-    listed = Listing(REPO, "0" * 40, "", "", tuple(files))
+    listed = Listing(REPO, "0" * 40, "", tuple(files))
 
     def chosen(room_gb: float) -> str:
         usable = int(room_gb * 1e9) + 10**9 + CONTEXT_BYTES
-        choice = select_files(listed, quant="", memory_bytes=int(usable / SHARE_OF_MEMORY) + 1)
-        assert choice.projector.name == "x.mmproj-f16.gguf"
-        return choice.quant
+        projector, text = select_files(listed, quant="", memory_bytes=int(usable / SHARE_OF_MEMORY) + 1)
+        assert projector.name == "x.mmproj-f16.gguf"
+        return quant_of(text.name)
 
     assert [chosen(room) for room in (64, 8.2, 7, 4.8, 4, 3.1)] == ["Q8_0", "Q8_0", "Q6_K", "Q4_K_M", "Q3_K_M", "Q2_K"]
     with pytest.raises(ModelError, match=r"No quant of .* fits: the smallest, Q2_K, needs .* name it: .*:Q2_K"):
         chosen(2)
-    assert select_files(listed, quant="F16", memory_bytes=0).texts[0].name == "x-f16.gguf"
+    assert select_files(listed, quant="F16", memory_bytes=0)[1].name == "x-f16.gguf"
     names = ("q8_0", "IQ4_XS", "UD-Q4_K_XL", "fp16", "BF16-00001-of-00002", "model")
     assert [quant_of(f"x.{n}.gguf") for n in names] == ["Q8_0", "IQ4_XS", "UD-Q4_K_XL", "F16", "BF16", ""]
 

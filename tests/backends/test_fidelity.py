@@ -58,7 +58,7 @@ def fit(picture: NDArray[np.uint8], profile: Profile, *, called: bool = False) -
 def convert(checkpoint: Path, text_type: str, projector_type: str) -> tuple[Path, Path]:
     pairs = checkpoint.parent / f"{text_type} pairs"
     text, projector = export_pair(checkpoint, pairs, text_type=text_type, projector_type=projector_type)
-    return text.path, projector.path
+    return text, projector
 
 
 # Every stage of Qwen2.5-VL and Qwen3-VL

@@ -135,7 +135,7 @@ def test_the_sums_are_those_of_an_independent_forward_pass(talker: Path, name: s
 def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundled judge's matrix."""
     out = tmp_path_factory.mktemp("matrix") / "m.gguf"
-    return calibrate(BUNDLED.text, [EXAMPLE], out=out, datasets=["examples"]).path
+    return calibrate(BUNDLED.text, [EXAMPLE], out=out, datasets=["examples"])
 
 
 def contents(path: Path) -> dict[str, np.ndarray]:
@@ -176,12 +176,12 @@ def test_a_matrix_lessens_the_error_where_much_passes(tmp_path: Path, matrix: Pa
     bundled_checkpoint.make(tmp_path / "judge", (BUNDLED.text, BUNDLED.projector))
     synthetic.write_json(tmp_path / "judge" / "tokenizer_config.json", {"eos_token": "<|im_end|>"})
     source, _ = export_pair(tmp_path / "judge", tmp_path / "out", text_type="f32")
-    exact, found, errors = weights_of(source.path), contents(matrix), []
+    exact, found, errors = weights_of(source), contents(matrix), []
     names = [name.removesuffix(".counts") for name in found if name.endswith(".counts")]
     means = {name: found[f"{name}.in_sum2"] / found[f"{name}.counts"] for name in names}
     for given in (None, matrix):
-        (written,) = quantize_pair(source.path, text_type="q2_k", imatrix=given)
-        got = weights_of(written.path)
+        (written,) = quantize_pair(source, text_type="q2_k", imatrix=given)
+        got = weights_of(written)
         errors.append(np.array([((got[name] - exact[name]) ** 2 @ mean).sum() for name, mean in means.items()]))
     # Of what comes out of each weight. Measured: the median is 0.71.
     assert (errors[1] / errors[0]).max() < 1

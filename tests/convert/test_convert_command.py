@@ -39,7 +39,7 @@ def test_a_folder_becomes_a_pair(tmp_path: Path, source: Path, capfd: pytest.Cap
     authorship = {"license": "MIT"}
     export_pair(source, tmp_path / "two", name="judge", text_type="bf16", projector_type="bf16", authorship=authorship)
     for two in quantize_pair(tmp_path / "two", text_type="q5_k_m", projector_type="q8_0"):
-        assert (out / two.path.name).read_bytes() == two.path.read_bytes()
+        assert (out / two.name).read_bytes() == two.read_bytes()
     assert sorted(path.name for path in out.iterdir()) == names
     assert {path.name: path.stat().st_mtime_ns for path in source.iterdir()} == before
     found = find(out)

@@ -14,6 +14,7 @@ from gguf_description import FOLDER, TYPES, describe, make_variant
 from synthetic_checkpoint import make, read_json, write_json
 
 from vrt_lite.conversion.convert_folder import begin, convert_folder, export_pair, plan_pair, write_shard
+from vrt_lite.disk import file_sha256
 from vrt_lite.errors import ModelError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +23,7 @@ GOLDEN = json.loads((ROOT / "tests/golden/reference_gguf.json").read_text("utf-8
 
 def export(source: Path, out: Path, text: str = "q8_0", projector: str = "f16") -> tuple[Path, Path]:
     first, second = export_pair(source, out, text_type=text, projector_type=projector)
-    return first.path, second.path
+    return first, second
 
 
 def fields(path: Path) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def test_the_rope_type_of_a_tower_changes_nothing(tmp_path: Path) -> None:
     config["vision_config"]["rope_parameters"] = {"rope_type": "axial", "rope_theta": 10_000.0}
     write_json(tmp_path / "c" / "config.json", config)
     axial = export_pair(tmp_path / "c", tmp_path / "axial")
-    assert [file.sha256 for file in plain] == [file.sha256 for file in axial]
+    assert [file_sha256(file) for file in plain] == [file_sha256(file) for file in axial]
 
 
 def test_a_profile_goes_with_its_model(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_a_profile_goes_with_its_model(tmp_path: Path) -> None:
     (source / "profile.toml").write_text('name = "mine"\n', encoding="utf-8")
     for _ in range(2):  # again over its own
         written = export_pair(source, out)
-        assert [file.path.name for file in written][2:] == ["profile.toml"]
+        assert [file.name for file in written][2:] == ["profile.toml"]
         assert (out / "profile.toml").read_bytes() == (source / "profile.toml").read_bytes()
     (out / "profile.toml").write_text('name = "other"\n', encoding="utf-8")
     before = {path.name: path.read_bytes() for path in out.iterdir()}
@@ -94,18 +95,18 @@ def test_shards_may_come_in_any_order_and_no_other_one(tmp_path: Path) -> None:
     folder, out = tmp_path / "c", tmp_path / "out"
     make(folder, shards=3, tied=False)
     whole = convert_folder(folder, tmp_path / "whole", text_type="q4_k_m", projector_type="q8_0")
-    assert [file.path.name for file in whole] == ["c-Q4_K_M.gguf", "mmproj-c-Q8_0.gguf"]
+    assert [file.name for file in whole] == ["c-Q4_K_M.gguf", "mmproj-c-Q8_0.gguf"]
     plan = plan_pair(folder, text_type="q4_k_m", projector_type="q8_0")
-    assert plan.shards == [f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)]
+    assert [*plan.shards] == [f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)]
     advanced: list[int] = []
     begin(plan, out)
-    for shard in reversed(plan.shards):
+    for shard in reversed([*plan.shards]):
         write_shard(plan, out, folder / shard, advanced.append)
-    assert sum(advanced) == plan.weight_bytes(plan.shards)
+    assert sum(advanced) == sum(plan.shards.values())
     for file in whole:
-        assert (out / file.path.name).read_bytes() == file.path.read_bytes()
+        assert (out / file.name).read_bytes() == file.read_bytes()
     with pytest.raises(ModelError, match=r"model-00009.* is none that config\.json describes"):
-        write_shard(plan, out, (folder / plan.shards[0]).rename(folder / "model-00009-of-00003.safetensors"))
+        write_shard(plan, out, (folder / next(iter(plan.shards))).rename(folder / "model-00009-of-00003.safetensors"))
 
 
 def test_memory_holds_blocks_of_rows_and_no_tensor(tmp_path: Path) -> None:

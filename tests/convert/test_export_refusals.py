@@ -165,7 +165,7 @@ def test_a_weight_that_the_type_cannot_hold(tmp_path: Path, value: float, fits: 
 
 
 def test_an_interrupt_leaves_the_old_pair_and_the_next_run_ends_whole(tmp_path: Path, whole: Path) -> None:
-    old = export_pair(whole, tmp_path, name="n")
+    old = {path: file_sha256(path) for path in export_pair(whole, tmp_path, name="n")}
     make(tmp_path / "untied", tied=False)
 
     def interrupt(done: int, total: int) -> None:
@@ -175,11 +175,11 @@ def test_an_interrupt_leaves_the_old_pair_and_the_next_run_ends_whole(tmp_path: 
     with pytest.raises(KeyboardInterrupt):
         export_pair(tmp_path / "untied", tmp_path, name="n", progress=interrupt)
     assert sorted(p.name for p in tmp_path.glob("*.gguf")) == ["mmproj-n-F16.gguf", "n-Q8_0.gguf"]
-    assert [file_sha256(file.path) for file in old] == [file.sha256 for file in old]
+    assert {path: file_sha256(path) for path in old} == old
     new = export_pair(tmp_path / "untied", tmp_path, name="n")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mmproj-n-F16.gguf", "n-Q8_0.gguf", "untied"]
     again = export_pair(tmp_path / "untied", tmp_path / "again", name="n")
-    assert [file.sha256 for file in new] == [file.sha256 for file in again]
+    assert [file_sha256(file) for file in new] == [file_sha256(file) for file in again]
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "-x", "a\nb", "c:d"])
@@ -211,4 +211,4 @@ def test_a_full_disk(tmp_path: Path) -> None:
         assert list(out.iterdir()) == []
         other.unlink()
         again = convert_folder(tmp_path / "c", out)
-        assert [file.sha256 for file in again] == [file.sha256 for file in whole]
+        assert [file_sha256(file) for file in again] == [file_sha256(file) for file in whole]

@@ -14,6 +14,7 @@ import synthetic_checkpoint as synthetic
 from synthetic_checkpoint import FEED_FORWARD, ROWS, VISION_FEED_FORWARD, WIDTH
 
 from vrt_lite.conversion.convert_folder import export_pair
+from vrt_lite.disk import file_sha256
 from vrt_lite.errors import ModelError
 from vrt_lite.models import find
 
@@ -78,14 +79,14 @@ def test_equal_to_exporting_what_numpy_merged(tmp_path: Path, base: Path, dtype:
         types = {"text_type": kind, "projector_type": kind, "name": "n"}
         mine = export_pair(base, tmp_path / "mine", adapter=folder, **types)
         want = export_pair(tmp_path / "merged" / "c", tmp_path / "want", **types)
-        assert [file.sha256 for file in mine] == [file.sha256 for file in want]
+        assert [file_sha256(file) for file in mine] == [file_sha256(file) for file in want]
 
 
 def test_a_merged_model_has_a_name_of_its_own(tmp_path: Path, base: Path) -> None:
     folder = write_adapter(tmp_path / "judge", halves())
     plain, merged = (export_pair(base, tmp_path / "out", adapter=given) for given in (None, folder))
-    assert [file.path.name for file in merged] == ["c-judge-Q8_0.gguf", "mmproj-c-judge-F16.gguf"]
-    assert {file.sha256 for file in plain}.isdisjoint(file.sha256 for file in merged)
+    assert [file.name for file in merged] == ["c-judge-Q8_0.gguf", "mmproj-c-judge-F16.gguf"]
+    assert {file_sha256(file) for file in plain}.isdisjoint(file_sha256(file) for file in merged)
     with pytest.raises(ModelError, match=r"found c-Q8_0\.gguf, c-judge-Q8_0\.gguf"):
         find(tmp_path / "out")
 

@@ -19,7 +19,8 @@ from synthetic_checkpoint import make
 from convert.quantize import quantize_pair, read_source
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
-from vrt_lite.conversion.convert_folder import export_pair, make_plan, write_planned
+from vrt_lite.conversion.convert_folder import PairPlan, export_pair, write_planned
+from vrt_lite.conversion.gguf_writer import seal
 from vrt_lite.conversion.quantization import quantize_projector
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import EngineSettings
@@ -73,8 +74,8 @@ def test_rows_of_no_whole_blocks_are_filled_up_with_zeros(
     out: Path, vision_error: VisionError, kind: str, block: int, weights: float, embeddings: float
 ) -> None:
     (mine,) = quantize_pair(out, projector_type=kind)
-    whole, filled = tensors(out / PROJECTOR), tensors(mine.path)
-    width = describe(mine.path)["fields"]["clip.vision.feed_forward_length"]
+    whole, filled = tensors(out / PROJECTOR), tensors(mine)
+    width = describe(mine)["fields"]["clip.vision.feed_forward_length"]
     assert width == f"UINT32 {-(-whole['v.blk.0.ffn_up.bias'][1].size // block) * block}"
     for name in ("v.blk.0.ffn_down.weight", "v.blk.3.ffn_up.weight", "v.blk.1.ffn_gate.bias"):
         stored, values = filled[name]
@@ -86,14 +87,14 @@ def test_rows_of_no_whole_blocks_are_filled_up_with_zeros(
         if name.endswith("weight") and not values.shape[-1] % block:
             assert stored == kind.upper()
             assert np.linalg.norm(values[inner] - original) < weights * np.linalg.norm(original)
-    assert vision_error(mine.path) < embeddings
+    assert vision_error(mine) < embeddings
 
 
 def test_a_padded_q8_0_is_as_near_as_the_converters(out: Path, pair: Path, vision_error: VisionError) -> None:
     (mine,) = quantize_pair(out, projector_type="q8_0")
     direct = export_pair(pair.parent / "c", out / "direct", projector_type="q8_0")
-    assert tensors(direct[1].path)["v.blk.0.ffn_down.weight"][0] == "F16"
-    assert vision_error(mine.path) < 1.2 * vision_error(direct[1].path) < 0.1
+    assert tensors(direct[1])["v.blk.0.ffn_down.weight"][0] == "F16"
+    assert vision_error(mine) < 1.2 * vision_error(direct[1]) < 0.1
 
 
 def test_padding_alone_changes_nothing(out: Path, vision_error: VisionError) -> None:
@@ -102,9 +103,10 @@ def test_padding_alone_changes_nothing(out: Path, vision_error: VisionError) -> 
     file = quantize_projector(exact, "q4_k")
     types = {tensor.name: tensor.type for tensor in exact.targets}
     targets = [replace(target, type=types[target.name]) for target in file.targets]
-    (padded,) = write_planned(make_plan([replace(file, name="mmproj-padded.gguf", targets=targets)]), out, out)
-    assert read_gguf(padded.path).number("clip.vision.feed_forward_length") % 256 == 0
-    assert vision_error(padded.path) < 1e-6
+    sealed = seal("mmproj-padded.gguf", replace(file, targets=targets))
+    (padded,) = write_planned(PairPlan((sealed,)), out, out)
+    assert read_gguf(padded).number("clip.vision.feed_forward_length") % 256 == 0
+    assert vision_error(padded) < 1e-6
 
 
 def test_sources_that_do_not_qualify(out: Path) -> None:
@@ -119,7 +121,7 @@ def test_sources_that_do_not_qualify(out: Path) -> None:
     shutil.copy(out / TEXT, out / "d-F32.gguf")
     refused(r"holds c-F32\.gguf, d-F32\.gguf: give one", out)
     (written,) = quantize_pair(out / "d-F32.gguf", text_type="q8_0")
-    assert written.path.name == "d-Q8_0.gguf"
+    assert written.name == "d-Q8_0.gguf"
     for path in out.glob("?-F32.gguf"):
         path.unlink()
     refused(r"only as d-Q8_0\.gguf \(Q8_0\).*quantised twice", out)
@@ -132,12 +134,12 @@ def test_a_header_that_lies_about_its_tensors(out: Path) -> None:
     for kind, other in (("text_type", "q4_0"), ("projector_type", "bf16")):
         (made,) = quantize_pair(out, **{kind: "q8_0"})
         key = b"general.file_type\x04\x00\x00\x00"
-        data = made.path.read_bytes()
+        data = made.read_bytes()
         assert data.count(key + b"\x07") == 1
-        made.path.write_bytes(data.replace(key + b"\x07", key + b"\x01"))
+        made.write_bytes(data.replace(key + b"\x07", key + b"\x01"))
         before = sorted(out.iterdir())
         with pytest.raises(ModelError, match="is Q8_0, needs to be F32"):
-            quantize_pair(made.path, **{kind: other})
+            quantize_pair(made, **{kind: other})
         assert sorted(out.iterdir()) == before
 
 

@@ -64,7 +64,7 @@ def reference(checkpoint: Path) -> Any:
 @pytest.fixture(scope="module")
 def engine(checkpoint: Path) -> Iterator[Model]:
     text, _ = export_pair(checkpoint, checkpoint.parent / "gguf")
-    with Model(text.path, settings=EngineSettings(gpu_layers=0)) as model:
+    with Model(text, settings=EngineSettings(gpu_layers=0)) as model:
         yield model
 
 

@@ -19,6 +19,7 @@ from synthetic_checkpoint import make, write_json
 
 from convert.source import Source, locate
 from vrt_lite.conversion.convert_folder import export_pair
+from vrt_lite.disk import file_sha256
 from vrt_lite.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,7 +87,7 @@ def test_a_repository_is_exported_as_the_folder_of_its_name(tmp_path: Path, endp
     assert "pytorch_model.bin" not in Hub.asked
     shutil.copytree(tmp_path / "owner" / "judge" / "resolve" / COMMIT, tmp_path / "judge")
     direct = export_pair(tmp_path / "judge", tmp_path / "direct")
-    assert [line.split()[0] for line in told[:2]] == [file.sha256 for file in direct]
+    assert [line.split()[0] for line in told[:2]] == [file_sha256(file) for file in direct]
     assert (told[2], told[4], told[6:]) == ("status 0", "status 4", ["status 4"])
     assert told[3].startswith("convert: owner/other is no folder here, and the hub has no such repository")
     assert "has no revision 'v2'" in told[5]

@@ -24,6 +24,7 @@ from train.rendering import Collator, Rendered, Renderer  # noqa: E402
 from train.sft import render  # noqa: E402
 from train.tiny.batched_tower import batch_frames  # noqa: E402
 from train.tiny.restoring import NewModelShape, restore  # noqa: E402
+from vrt_lite.disk import file_sha256  # noqa: E402
 from vrt_lite.errors import ModelError  # noqa: E402
 from vrt_lite.profile import Clock, default_profile, load_profile  # noqa: E402
 from vrt_lite.protocol.messages import (  # noqa: E402
@@ -231,7 +232,7 @@ def test_llama_cpp_reads_the_exported_model_as_training_does(
     )
     row = Renderer(tokenizer, profile).prompt(conversation, frames)
     settings = EngineSettings(gpu_layers=0, threads=1, exact=True)
-    with StagedBackend(text_file.path, projector.path, profile=profile, settings=settings) as engine:
+    with StagedBackend(text_file, projector, profile=profile, settings=settings) as engine:
         reading = engine.evaluate_stages(conversation, frames)
     np.testing.assert_array_equal(reading.tokens, np.where(row.kinds > 0, FRAME, row.ids))
     np.testing.assert_array_equal(reading.positions, row.positions)
@@ -247,7 +248,7 @@ def test_a_checkpoint_comes_back_from_its_pair(checkpoint: Path, tmp_path: Path)
     written = export_pair(checkpoint, tmp_path / "pair", text_type="q8_0", projector_type="f16", name="small")
     back = restore(NewModelShape(**SHAPE), PROFILE, str(tmp_path / "pair"), tmp_path / "back")
     again = export_pair(back, tmp_path / "again", text_type="q8_0", projector_type="f16", name="small")
-    assert [file.sha256 for file in again] == [file.sha256 for file in written]
+    assert [file_sha256(file) for file in again] == [file_sha256(file) for file in written]
     model, tokenizer = load(checkpoint)
     restored, other = load(back)
     weights = restored.state_dict()

@@ -63,7 +63,7 @@ def test_an_adapter_becomes_a_pair_with_its_verdicts(taught: Path, tmp_path: Pat
     )
     policy = open_policy(RECIPE, tmp_path / "run" / "model")
     settings = EngineSettings(gpu_layers=0, threads=1, exact=True)
-    with LlamaCppBackend(text.path, projector.path, profile=PROFILE, settings=settings) as engine:
+    with LlamaCppBackend(text, projector, profile=PROFILE, settings=settings) as engine:
         for each in CASES:
             with each.open(PROFILE) as frames:
                 one, other = (judge_with(each.pair, PROFILE, backend, frames) for backend in (policy, engine))

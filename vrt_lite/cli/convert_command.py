@@ -71,6 +71,6 @@ def convert(
         work = CountedWork(screen, "converting")
         files = convert_folder(source, out, authorship=authorship, progress=work.reach, **options)
     for file in files:
-        click.echo(str(file.path))
+        click.echo(str(file))
     if not quiet:
         print_text(f"ready: vrt-lite compare a.mp4 b.mp4 --model {out}", err=True)

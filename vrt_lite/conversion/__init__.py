@@ -11,7 +11,7 @@ weights.py            safetensors, torch.save's pickle, GGUF: where a file has i
 families.py           the kinds of checkpoints: families.toml says which stored tensor becomes which GGUF tensor
 tokenizer_fields.py   the vocabulary as GGUF fields
 gguf_writer.py        a file: its header, its tensors as blocks of rows in their storage types
-quantization.py       llama.cpp's type for each tensor of a quantised language model, and ours for a projector's
+quantization.py       the type of each tensor: llama.cpp's for a language model, and ours for a projector's
 pair_files.py         both files without their weights; from config.json alone, their tensors and sizes
 convert_folder.py     both files as a plan, written shard by shard
 """

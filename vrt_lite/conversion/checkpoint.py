@@ -81,9 +81,14 @@ def read_checkpoint(folder: Path, name: str, adapter: Path | None = None) -> Che
         tensors = dict.fromkeys((key for key in table if key not in halves), STATE)
         trained = read_json(folder / "model_config.json").section("peft_lora_config")
         check_tensors(state, tensors, shapes)
-        corrections = pair_halves(state, halves, shapes, config=trained, rank=trained.integer("lora_r"))
-    head = find_head(folder, tensors)
-    return Checkpoint(folder, name, config, read_preprocessor(folder), tensors, corrections, head)
+        corrections = pair_halves(state, halves, shapes, trained)
+    # Without an index only the shard itself can say whether there are heads.
+    holder = folder / tensors.get(_HEAD, ONLY_SHARD)
+    head = read_weights(holder).get(_HEAD) if _HEAD in tensors or holder.is_file() else None
+    preprocessor, newer = folder / "preprocessor_config.json", folder / "processor_config.json"
+    inside = newer.is_file() and not preprocessor.is_file()  # as transformers 5 stores it
+    pixels = read_json(newer).section("image_processor") if inside else read_json(preprocessor)
+    return Checkpoint(folder, name, config, pixels, tensors, corrections, head)
 
 
 def check_tensors(where: object, found: Collection[str], needed: Collection[str]) -> None:
@@ -104,20 +109,6 @@ def list_tensors(folder: Path, needed: Collection[str]) -> dict[str, str]:
     return {canonical(name): shard for shard, name in sorted((shard, name) for name, shard in listed.items())}
 
 
-def read_preprocessor(folder: Path) -> JsonObject:
-    """Read preprocessor_config.json, or the part of processor_config.json where transformers 5 stores it."""
-    path, newer = folder / "preprocessor_config.json", folder / "processor_config.json"
-    inside = newer.is_file() and not path.is_file()
-    return read_json(newer).section("image_processor") if inside else read_json(path)
-
-
-def find_head(folder: Path, tensors: Mapping[str, str]) -> StoredTensor | None:
-    """Return the heads' weights, shape (heads, width); None if a checkpoint has none. Raises ModelError."""
-    # Without an index only the shard itself can say.
-    path = folder / tensors.get(_HEAD, ONLY_SHARD)
-    return read_weights(path).get(_HEAD) if _HEAD in tensors or path.is_file() else None
-
-
 def list_shards(index: Path) -> dict[str, str]:
     """Return the shard of each tensor; empty if there is no index. Raises ModelError for a path out of the folder."""
     listed: Mapping[str, Any] = read_json(index).section("weight_map").values if index.is_file() else {}
@@ -133,31 +124,25 @@ def read_adapter(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
     Raises ModelError unless every part of the adapter fits.
     """
     config = read_json(folder / CONFIG)
-    if config.values.get("peft_type") != "LORA":
-        raise config.value_error("peft_type", "'LORA'; no other can be merged")
+    config.require(peft_type="LORA", bias="none")
     for key in REFUSED:
         if config.values.get(key):
             raise config.value_error(key, "to be empty: only plain LoRA can be merged")
-    config.require(bias="none")
     if config.values.get("init_lora_weights") not in PLAIN_STARTS:
         raise config.value_error("init_lora_weights", "a start that leaves the base model as it is published")
-    return pair_halves(
-        folder / WEIGHTS, read_weights(folder / WEIGHTS), shapes, config=config, rank=config.integer("r")
-    )
+    path = folder / WEIGHTS
+    return pair_halves(path, read_weights(path), shapes, config)
 
 
 def pair_halves(
-    path: Path,
-    halves: Mapping[str, StoredTensor],
-    shapes: Mapping[str, tuple[int, ...]],
-    *,
-    config: JsonObject,
-    rank: int,
+    path: Path, halves: Mapping[str, StoredTensor], shapes: Mapping[str, tuple[int, ...]], config: JsonObject
 ) -> dict[str, Correction]:
     """Return what halves MODULE.lora_A.weight and MODULE.lora_B.weight add to each tensor, of those with these shapes.
 
-    `config` has the scale. Raises ModelError, naming the file `path`, unless every half fits.
+    `config` has rank and scale, of PEFT or of VideoAlign. Raises ModelError, naming the file `path`, unless every half
+    fits.
     """
+    rank = config.integer("lora_r" if "lora_r" in config.values else "r")
     scale = float(config.values["lora_alpha"]) / (rank**0.5 if config.values.get("use_rslora") is True else rank)
     if not halves:
         raise ModelError(f"{path} holds no tensor")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from vrt_lite.conversion.checkpoint import check_tensors, read_checkpoint
-from vrt_lite.conversion.gguf_writer import GgufFile, encoded_blocks, seal
-from vrt_lite.conversion.pair_files import describe_files
+from vrt_lite.conversion.families import read_halves
+from vrt_lite.conversion.gguf_writer import GgufFile, aligned, encoded_blocks, seal
+from vrt_lite.conversion.pair_files import describe_file
 from vrt_lite.conversion.quantization import read_importance
 from vrt_lite.conversion.weights import StoredTensor, read_weights, reading
-from vrt_lite.disk import file_sha256, locked, write_file
+from vrt_lite.disk import is_plain_name, locked, write_file
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.profile import PROFILE_NAME, read_portable
 
@@ -33,13 +34,13 @@ class PairPlan:
     profile: bytes = b""
 
     @property
-    def shards(self) -> list[str]:
-        """The names of the files that have the weights."""
-        return sorted({target.shard for file in self.files for target in file.targets})
-
-    def weight_bytes(self, shards: Collection[str]) -> int:
-        """Bytes of the tensors that are made of these shards; those of all are the end of a progress bar."""
-        return sum(target.size for file in self.files for target in file.targets if target.shard in shards)
+    def shards(self) -> dict[str, int]:
+        """The files that have the weights, by name, with the bytes of the tensors that are made of each."""
+        sizes = Counter[str]()
+        for file in self.files:
+            for target in file.targets:
+                sizes[target.shard] += target.size
+        return dict(sorted(sizes.items()))
 
     def read_table(self, shard: Path) -> dict[str, StoredTensor]:
         """Read where a shard has its tensors. Raises ModelError if it is not the shard that was planned."""
@@ -52,27 +53,13 @@ class PairPlan:
         return table
 
 
-@dataclass(frozen=True)
-class FinishedFile:
-    """One finished file."""
-
-    path: Path
-    size: int
-    sha256: str
-
-
-def describe(path: Path) -> FinishedFile:
-    """Return size and digest of a finished file."""
-    return FinishedFile(path, path.stat().st_size, file_sha256(path))
-
-
 def begin(plan: PairPlan, folder: Path) -> None:
     """Begin the files of a plan: each has its header, and its final size."""
     folder.mkdir(parents=True, exist_ok=True)
     for planned in plan.files:
         with (folder / planned.name).open("wb") as file:
             file.write(planned.header)
-            file.truncate(planned.size)
+            file.truncate(len(planned.header) + sum(aligned(target.size) for target in planned.targets))
 
 
 def write_shard(plan: PairPlan, folder: Path, shard: Path, advance: Callable[[int], None] = lambda size: None) -> None:
@@ -84,12 +71,14 @@ def write_shard(plan: PairPlan, folder: Path, shard: Path, advance: Callable[[in
     table = plan.read_table(shard)
     for planned in plan.files:
         with (folder / planned.name).open("r+b") as file:
-            for offset, target in planned.placed:
+            offset = len(planned.header)
+            for target in planned.targets:
                 if target.shard == shard.name:
                     file.seek(offset)
                     for block in encoded_blocks(target, table[target.source]):
                         file.write(block.data)
                         advance(block.nbytes)
+                offset += aligned(target.size)
             file.flush()
             os.fsync(file.fileno())
 
@@ -102,12 +91,12 @@ def convert_folder(
     projector_type: str = "f16",
     progress: Advance = lambda done, total: None,
     **options: Any,
-) -> list[FinishedFile]:
+) -> list[Path]:
     """Write the pair of `plan_pair`, which describes the options, to `out`, replacing files of those names.
 
-    A profile.toml beside the checkpoint is copied as well. Without it the pair would get VR-Thinker's prompts. Raises
-    ModelError for a checkpoint that cannot be used, UsageError for a full disk, an unfit name, or another model's
-    profile in `out`.
+    A profile.toml beside the checkpoint is copied as well. Without it the pair would get VR-Thinker's prompts. Returns
+    what was written. Raises ModelError for a checkpoint that cannot be used, UsageError for a full disk, an unfit name,
+    or another model's profile in `out`.
     """
     plan = plan_pair(source, text_type=text_type, projector_type=projector_type, **options)
     return write_planned(plan, out, source.resolve(), progress)
@@ -132,41 +121,32 @@ def plan_pair(
 ) -> PairPlan:
     """Plan the pair that llama.cpp's converter and quantiser make of a checkpoint folder.
 
-    The shards need not be there. `text_type` is one of TEXT_TYPES or CONVERTER_TYPES. `name` is that of both files, and
-    `folder_name` is used in place of the folder's own. `authorship` sets fields of gguf.Metadata, and wins over the
-    model card. `adapter` is a PEFT folder to merge; its name becomes part of the pair's. `profile` is a file to take in
-    place of the folder's profile.toml. With `exported` q8_0 is that of the converter. Raises ModelError for a
-    checkpoint that cannot be used, UsageError for an unfit name.
+    The shards need not be there. `text_type` is one of TYPES. `name` is that of both files, and `folder_name` is used
+    in place of the folder's own. `authorship` sets fields of gguf.Metadata, and wins over the model card. `adapter` is
+    a PEFT folder to merge; its name becomes part of the pair's. `profile` is a file to take in place of the folder's
+    profile.toml. With `exported` q8_0 is that of the converter. Raises ModelError for a checkpoint that cannot be used,
+    UsageError for an unfit name.
     """
     folder = folder.resolve()
     own_name = folder_name or folder.name
     stem = name or (f"{own_name}-{adapter.resolve().name}" if adapter else own_name)
-    if not stem or stem.startswith((".", "-")) or set(stem) & set('/\\:*?"<>|\n\r\t\0'):
+    if not is_plain_name(stem) or stem.startswith((".", "-")):
         raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")
+    files = list[GgufFile]()
     with reading(folder):
-        text, projector = describe_files(
-            read_checkpoint(folder, own_name, adapter),
-            text_type=text_type,
-            projector_type=projector_type,
-            # A merged model is another model, so its name must differ from the base model's.
-            given=dict(authorship or {}) | ({"name": stem} if name or adapter else {}),
-            importance=read_importance(imatrix) if imatrix else None,
-            exported=exported,
-        )
-    text = replace(text, name=f"{stem}-{text_type.upper()}.gguf")
-    projector = replace(projector, name=f"mmproj-{stem}-{projector_type.upper()}.gguf")
+        checkpoint = read_checkpoint(folder, own_name, adapter)
+        importance = read_importance(imatrix) if imatrix else None
+        # A merged model is another model, so its name must differ from the base model's.
+        given = dict(authorship or {}) | ({"name": stem} if name or adapter else {})
+        names = f"{stem}-{text_type.upper()}.gguf", f"mmproj-{stem}-{projector_type.upper()}.gguf"
+        for half, kind, file in zip(read_halves(checkpoint.config), (text_type, projector_type), names, strict=True):
+            described = describe_file(half, kind, checkpoint, given=given, importance=importance, exported=exported)
+            files.append(seal(file, described))
     beside = folder / PROFILE_NAME
-    return make_plan((text, projector), read_portable(profile or beside) if profile or beside.is_file() else b"")
+    return PairPlan(tuple(files), read_portable(profile or beside) if profile or beside.is_file() else b"")
 
 
-def make_plan(files: Iterable[GgufFile], profile: bytes = b"") -> PairPlan:
-    """Plan to write files that are described."""
-    return PairPlan(tuple(map(seal, files)), profile)
-
-
-def write_planned(
-    plan: PairPlan, out: Path, source: Path, progress: Advance = lambda done, total: None
-) -> list[FinishedFile]:
+def write_planned(plan: PairPlan, out: Path, source: Path, progress: Advance = lambda done, total: None) -> list[Path]:
     """Write the files of a plan whose shards are all in `source`. `progress` is called with bytes done and in all.
 
     One process at a time writes files of this name; another waits. Raises ModelError for a shard that is not as planned
@@ -176,33 +156,27 @@ def write_planned(
     for shard in plan.shards:
         plan.read_table(source / shard)  # raises for a damaged table before anything is written
     folder, profile = out / f"{plan.files[0].name}{UNFINISHED}", out / PROFILE_NAME
-    with _disk_errors(out), locked(f"convert-{plan.files[0].name}"):
-        if plan.profile and profile.is_file() and profile.read_bytes() != plan.profile:
-            raise UsageError(f"{profile} is another profile than the checkpoint's: give another folder")
-        done, total = 0, plan.weight_bytes(plan.shards)
+    done, total = 0, sum(plan.shards.values())
 
-        def advance(size: int) -> None:
-            nonlocal done
-            done += size
-            progress(done, total)
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, total)
 
+    with locked(f"convert-{plan.files[0].name}"):
         try:
+            if plan.profile and profile.is_file() and profile.read_bytes() != plan.profile:
+                raise UsageError(f"{profile} is another profile than the checkpoint's: give another folder")
             begin(plan, folder)
             for shard in plan.shards:
                 write_shard(plan, folder, source / shard, advance)
-            paths = [(folder / file.name).replace(out / file.name) for file in plan.files]
+            written = [(folder / file.name).replace(out / file.name) for file in plan.files]
+            if plan.profile:
+                write_file(profile, plan.profile)
+                written.append(profile)
+            return written
+        except OSError as error:
+            where = f"{error.filename or out}: {error.strerror or error}"
+            raise UsageError(f"{where}. Mend this or give another folder, and run again") from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        if plan.profile:
-            write_file(profile, plan.profile)
-            paths.append(profile)
-        return [describe(path) for path in paths]
-
-
-@contextmanager
-def _disk_errors(folder: Path) -> Generator[None]:
-    try:
-        yield
-    except OSError as error:
-        where = f"{error.filename or folder}: {error.strerror or error}"
-        raise UsageError(f"{where}. Mend this or give another folder, and run again") from error

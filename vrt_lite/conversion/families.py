@@ -7,85 +7,74 @@ number: rotations, colours, and which blocks differ from the others.
 from __future__ import annotations
 
 import math
+import tomllib
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from gguf import GGUFWriter
+from gguf import GGUFValueType, GGUFWriter
 
 from vrt_lite.conversion.gguf_writer import Target
 from vrt_lite.conversion.weights import JsonObject
 from vrt_lite.errors import ModelError
 
-# What there is an object for each of, so that a number that no model has is refused before that.
-_BELOW = {"vocab_size": 2**22, "num_hidden_layers": 1024, "depth": 1024}
-
-
-class _Table(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a pair, as families.toml has it."""
-
-    architecture: str
-    tensors: tuple[str, ...]
-    require: Mapping[str, Any]
-    sizes: Mapping[str, str]
-    fields: Mapping[str, Any]
-    output: str = ""
-
-
-class _Tables(msgspec.Struct, frozen=True):
-    families: dict[str, tuple[str, str]]
-    halves: dict[str, _Table]
-    tensors: dict[str, dict[str, list[str]]]
+_LAYERS = ("num_hidden_layers", "depth")
+_MOST_LAYERS, _MOST = 1024, 2**22
+"""No model has so many layers, nor so much of anything else. There is an object for each layer and each token."""
 
 
 @cache
-def _tables() -> _Tables:
-    return msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=_Tables)
+def _tables() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
 class Half:
-    """One file of a pair: the text model's or the vision tower's. `config` has its keys of config.json."""
+    """One file of a pair: the text model's or the vision tower's.
 
-    table: _Table
+    `table` is its part of families.toml; `config` has its keys of config.json. A tied text model has no output.
+    """
+
+    table: Mapping[str, Any]
     config: JsonObject
+    is_tied: bool = False
 
     @property
     def deep_blocks(self) -> list[int]:
-        """The blocks of a tower whose outputs go, through a merger each, to the first layers of the text model."""
-        return list(self.config.values["deepstack_visual_indexes"])
+        """The blocks of the tower whose outputs go, through a merger each, to the first layers of the text model."""
+        return self.config.section("vision_config").over(self.config).values["deepstack_visual_indexes"]
 
-    def size(self, word: str) -> int:
+    def size(self, words: str) -> int:
         """Return a product of numbers, sizes of the table, and keys of config.json. Raises ModelError."""
-        return math.prod(map(self._factor, word.split("*")))
+        return math.prod(map(self._factor, words.split("*")))
 
     def _factor(self, word: str) -> int:
         if word.isdigit():
             return int(word)
-        match self.table.sizes.get(word, word):
-            case "head_dim" if "head_dim" not in self.config.values:
+        if words := self.table["sizes"].get(word):
+            return self.size(words)
+        match word:
+            case "head_dim" if word not in self.config.values:
                 return self.size("hidden_size") // self.size("num_attention_heads")
             case "window_pattern":
                 return self._window_pattern()
             case "table_edge":
                 return math.isqrt(self.size("num_position_embeddings"))
             case "deep_layers":
-                return len(self.config.section("vision_config").values["deepstack_visual_indexes"])
-            case named if named != word:
-                return self.size(named)
+                return len(self.deep_blocks)
             case _:
-                return self.config.integer(word, below=_BELOW.get(word, 2**31))
+                return self.config.integer(word, below=_MOST_LAYERS if word in _LAYERS else _MOST)
 
     def _window_pattern(self) -> int:
         """Return n, if every n-th block attends to the whole image: GGUF has one number for this."""
         key, blocks = "fullatt_block_indexes", self.size("depth")
-        full = self.config.values.get(key) or [0]
-        if full[0] < 1 or full != list(range(full[0], blocks, full[0] + 1)):
+        every, *_ = full = self.config.values.get(key) or [0]
+        if every < 1 or full != list(range(every, blocks, every + 1)):
             raise self.config.value_error(key, f"every n-th of {blocks} blocks")
-        return full[0] + 1
+        return every + 1
 
 
 def read_halves(whole: JsonObject) -> tuple[Half, Half]:
@@ -93,47 +82,35 @@ def read_halves(whole: JsonObject) -> tuple[Half, Half]:
 
     llama.cpp has some values built in. So other values would be wrong without a message, and are refused.
     """
-    tables = _tables()
-    if (kind := str(whole.values.get("model_type"))) not in tables.families:
-        raise whole.value_error("model_type", f"{' or '.join(map(repr, tables.families))}; no other can be exported")
-    text, tower = (tables.halves[name] for name in tables.families[kind])
+    families, halves = _tables()["families"], _tables()["halves"]
+    if (kind := str(whole.values.get("model_type"))) not in families:
+        raise whole.value_error("model_type", f"{' or '.join(map(repr, families))}; no other can be exported")
+    text, tower = (halves[name] for name in families[kind])
     found, vision = whole.section("text_config").over(whole), whole.section("vision_config")
+    found.require(**text["require"])
+    vision.require(**tower["require"], **{tower["output"]: found.integer("hidden_size")})
     # The outer key counts, as in transformers.
-    outer = {key: value for key, value in whole.values.items() if key == "tie_word_embeddings"}
-    found = JsonObject(whole.where, outer).over(found)
-    found.require(**text.require)
-    vision.require(**tower.require, **{tower.output: found.integer("hidden_size")})
-    return Half(text, found), Half(tower, vision)
+    is_tied = whole.over(found).values.get("tie_word_embeddings") is True
+    return Half(text, found, is_tied), Half(tower, vision)
 
 
 def list_targets(half: Half) -> Iterator[Target]:
     """Return where every tensor of the checkpoint goes, in F32; a tied output is not stored twice."""
-    is_tied = half.config.values.get("tie_word_embeddings") is True
-    for group in half.table.tensors:
-        for source, (names, *words) in _tables().tensors[group].items():
-            counted = [dict[str, int]()]
-            if "{i}" in source:
-                counted = [{"i": i} for i in range(half.size("layers"))]
-            elif "{n}" in source:
-                counted = [{"n": n, "block": block} for n, block in enumerate(half.deep_blocks)]
-            elif is_tied and source == "lm_head.weight":
-                continue
-            shape = tuple(map(half.size, words))
-            for numbers in counted:
-                yield from _place(source.format(**numbers), names.format(**numbers).split(), shape)
-
-
-def _place(source: str, names: list[str], whole: tuple[int, ...]) -> Iterator[Target]:
-    """Return the targets of a tensor: several share its rows, or the frames of a convolution."""
-    for end in ("",) if source.endswith((".weight", ".bias")) else (".weight", ".bias"):
-        own = whole[:1] if end == ".bias" else whole
-        for i, name in enumerate(names):
-            part, shape, rows = (), own, own[0] // len(names)
-            if len(names) > 1 and len(own) == 5:
-                part, shape = (slice(None), slice(None), i), (*own[:2], *own[3:])
-            elif len(names) > 1:
-                part, shape = (slice(i * rows, (i + 1) * rows),), (rows, *own[1:])
-            yield Target(source + end, own, name + end, shape, part)
+    groups = (_tables()["tensors"][group] for group in half.table["tensors"])
+    for source, (names, *words) in ChainMap(*groups).items():
+        if half.is_tied and source == "lm_head.weight":
+            continue
+        shape = tuple(map(half.size, words))
+        blocks = half.deep_blocks if "{n}" in source else range(half.size("layers") if "{i}" in source else 1)
+        for n, block in enumerate(blocks):
+            places = names.format(i=block, block=block).split()
+            for part, name in enumerate(places):
+                if len(shape) == 5:  # a convolution's frames
+                    index, there = (slice(None), slice(None), part), (*shape[:2], *shape[3:])
+                else:
+                    rows = shape[0] // len(places)
+                    index, there = (slice(part * rows, (part + 1) * rows),), (rows, *shape[1:])
+                yield Target(source.format(i=block, n=n), shape, name, there, index)
 
 
 def expected_shapes(whole: JsonObject) -> dict[str, tuple[int, ...]]:
@@ -145,30 +122,33 @@ def add_fields(half: Half, writer: GGUFWriter, file_type: int, preprocessor: Jso
     """Add the metadata of the architecture, and the file's type."""
     config = half.config
     rope = config.section("rope_parameters").over(config.section("rope_scaling")).over(config).values
-    for key, word in half.table.fields.items():
+
+    def value_of(word: Any) -> Any:
         match word:
-            case bool():
-                writer.add_bool(key, word)
-            case float():
-                writer.add_float32(key, word)
-            case {"text": str(name)}:
-                writer.add_string(key, name)
+            case bool() | float():
+                return word
+            case {"text": name}:
+                return name
             case "file_type":
-                writer.add_uint32(key, file_type)
+                return file_type
             case "rope_theta" | "rms_norm_eps":
-                writer.add_float32(key, float(rope[word]))
+                return float(rope[word])
             case "mrope_section":
                 kind = rope.get("rope_type", rope.get("type", "default"))
                 if kind not in ("default", "mrope"):
-                    known = "only 'default' and 'mrope' can be exported"
-                    raise ModelError(f"{config.where}: rope type is {kind!r:.20}, {known}")
-                writer.add_array(key, [*rope[word], 0])
+                    raise ModelError(f"{config.where}: rope type is {kind!r:.20}, needs 'default' or 'mrope'")
+                return [*rope[word], 0]
             case "image_mean" | "image_std":
                 colours = preprocessor.values.get(word) or ()
                 if len(colours) != 3:
                     raise preprocessor.value_error(word, "three numbers, one a colour")
-                writer.add_array(key, list(map(float, colours)))
+                return [float(colour) for colour in colours]
             case "deep_blocks":
-                writer.add_array(key, [i in half.deep_blocks for i in range(half.size("layers"))])
+                return [i in half.deep_blocks for i in range(half.size("layers"))]
             case _:
-                writer.add_uint32(key, half.size(word))
+                return half.size(word)
+
+    for key, word in half.table["fields"].items():
+        value = value_of(word)
+        kind = GGUFValueType.get_type(value)
+        writer.add_key_value(key, value, GGUFValueType.UINT32 if kind is GGUFValueType.INT32 else kind)

@@ -12,17 +12,16 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUF_DEFAULT_ALIGNMENT, GGMLQuantizationType, GGUFValue, GGUFWriter, LlamaFileType
-from gguf.quants import quant_shape_to_byte_shape, quantize
+from gguf import GGUF_DEFAULT_ALIGNMENT, GGMLQuantizationType, GGUFValue, GGUFWriter
+from gguf.quants import quant_shape_to_byte_shape
 
 from vrt_lite.conversion.weights import Correction, StoredTensor, reading
 from vrt_lite.errors import ModelError
@@ -34,12 +33,6 @@ _LARGEST_IN_BLOCKS = 127 * 65504.0  # Q8_0's; the engine refuses what another on
 _ENGINE = {"win32": "ggml-base.dll", "darwin": "libggml-base.dylib"}
 MOST_THREADS = 8
 SLICE_ELEMENTS = 1 << 18  # 1 MiB in float32, so that a slice and its temporaries stay small
-
-
-def file_type(name: str) -> LlamaFileType:
-    """Return llama.cpp's number for a file in a type, the text model's or the projector's."""
-    whole = {"f32": "ALL_F32", "q4_k": "MOSTLY_Q4_K_S", "q5_k": "MOSTLY_Q5_K_S"}
-    return LlamaFileType[whole.get(name, f"MOSTLY_{name.upper()}")]
 
 
 @dataclass(frozen=True)
@@ -54,11 +47,11 @@ class Target:
     source_shape: tuple[int, ...]
     name: str
     shape: tuple[int, ...]
-    part: tuple[slice | int, ...] = ()
+    part: tuple[slice | int, ...] = (slice(None),)
     shard: str = ""
     type: GGMLQuantizationType = Type.F32
     correction: Correction | None = None
-    importance: np.ndarray | None = field(default=None, repr=False)
+    importance: np.ndarray | None = None
 
     @property
     def byte_shape(self) -> tuple[int, ...]:
@@ -73,28 +66,16 @@ class Target:
 
 @dataclass(frozen=True)
 class GgufFile:
-    """All of one GGUF file except the weights."""
+    """All of one GGUF file except the weights: its fields, or all that precedes the weights once it is sealed."""
 
-    name: str
     fields: Mapping[str, GGUFValue]
     targets: Sequence[Target]
-    header: bytes = field(default=b"", repr=False)
-    """All that precedes the weights, once the file is sealed."""
-
-    @property
-    def placed(self) -> list[tuple[int, Target]]:
-        """Each tensor with the byte at which it begins."""
-        ends = accumulate((aligned(target.size) for target in self.targets), initial=len(self.header))
-        return list(zip(ends, self.targets, strict=False))
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return len(self.header) + sum(aligned(target.size) for target in self.targets)
+    name: str = ""
+    header: bytes = b""
 
 
-def seal(file: GgufFile) -> GgufFile:
-    """Return a file with its header in place of the fields, which take more memory.
+def seal(name: str, file: GgufFile) -> GgufFile:
+    """Return a file with its name, and its header in place of the fields, which take more memory.
 
     Raises ModelError for a value that GGUF cannot hold.
     """
@@ -110,39 +91,12 @@ def seal(file: GgufFile) -> GgufFile:
                 writer.write_kv_data_to_file()
             writer.write_ti_data_to_file()
         header = path.read_bytes()
-    return replace(file, fields={}, header=header + bytes(aligned(len(header)) - len(header)))
+    return GgufFile({}, file.targets, name, header.ljust(aligned(len(header)), b"\0"))
 
 
 def aligned(size: int) -> int:
     """Return where the next tensor can begin."""
     return -(-size // GGUF_DEFAULT_ALIGNMENT) * GGUF_DEFAULT_ALIGNMENT
-
-
-def resolve(
-    targets: Iterable[Target], listed: Mapping[str, str], plain: str, corrections: Mapping[str, Correction]
-) -> list[Target]:
-    """Return the tensors of a file in a type of CONVERTER_TYPES. `listed` has each source's shard, and their order."""
-    order = {source: i for i, source in enumerate(listed)}
-    return [
-        replace(
-            target,
-            shard=listed[target.source],
-            type=storage_type(target.name, target.shape, Type[plain.upper()]),
-            correction=corrections.get(target.source),
-        )
-        for target in sorted(targets, key=lambda target: order[target.source])
-    ]
-
-
-def storage_type(name: str, shape: tuple[int, ...], requested: GGMLQuantizationType) -> GGMLQuantizationType:
-    """Return a tensor's type by the rules of llama.cpp's converter (conversion/base.py)."""
-    if len(shape) == 1 or ".position_embd." in name:
-        return Type.F32  # norms and biases
-    if ".patch_embd.weight" in name:
-        return Type.F16 if requested is Type.F16 else Type.F32  # the convolution kernels know only these
-    if requested is Type.Q8_0 and shape[-1] % 32:
-        return Type.F16  # a row must be whole blocks, as 3420 in the 7B's vision tower is not
-    return requested
 
 
 def encoded_blocks(target: Target, stored: StoredTensor) -> Iterator[np.ndarray]:
@@ -151,7 +105,7 @@ def encoded_blocks(target: Target, stored: StoredTensor) -> Iterator[np.ndarray]
     `stored` has its weights. Raises ModelError on a value that the type cannot hold.
     """
     rows, *columns = target.shape
-    step = max(1, SLICE_ELEMENTS // math.prod(columns)) if columns else rows
+    step = max(1, SLICE_ELEMENTS // math.prod(columns))
     # NumPy and the engine release the interpreter's lock.
     threads = min(os.cpu_count() or 1, MOST_THREADS)
     with ThreadPoolExecutor(threads) as pool:
@@ -162,16 +116,16 @@ def encoded_blocks(target: Target, stored: StoredTensor) -> Iterator[np.ndarray]
 
 def _encode(target: Target, stored: StoredTensor, step: int, start: int) -> np.ndarray:
     """Return some rows of a tensor in its storage type."""
-    first, *rest = target.part or (slice(None),)
+    first, *rest = target.part
     assert isinstance(first, slice)
     begin, end, _ = first.indices(stored.shape[0])
-    shape = (min(step, target.shape[0] - start), *target.shape[1:])
-    there = min(begin + start, end), min(begin + start + shape[0], end)
+    there = min(begin + start, end), min(begin + start + step, end)
     with reading(stored.path):
         values = stored.rows(*there)
         if target.correction:
             values = values + target.correction.rows(*there)
     values = values[:, *rest] if rest else values
+    shape = (min(step, target.shape[0] - start), *target.shape[1:])
     if values.shape != shape:
         values = np.pad(values, [(0, wanted - found) for wanted, found in zip(shape, values.shape, strict=True)])
     largest, most = float(np.abs(values).max()), LARGEST.get(target.type, _LARGEST_IN_BLOCKS)
@@ -180,8 +134,6 @@ def _encode(target: Target, stored: StoredTensor, step: int, start: int) -> np.n
             f"{stored.path}: a value of {target.name} is {largest}, {target.type.name} holds up to {most:.6g}: "
             "choose another type"
         )
-    if target.type in LARGEST:
-        return np.ascontiguousarray(quantize(values, target.type)).view(np.uint8)
     return quantize_rows(values, target.type, importance=target.importance)
 
 
@@ -212,7 +164,6 @@ def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(folder / _ENGINE.get(sys.platform, "libggml-base.so")))
     size, pointer = ctypes.c_int64, ctypes.c_void_p
     library.ggml_quantize_chunk.argtypes = [ctypes.c_int, pointer, pointer, size, size, size, pointer]
-    library.ggml_quantize_chunk.restype = ctypes.c_size_t
     library.ggml_validate_row_data.argtypes = [ctypes.c_int, pointer, ctypes.c_size_t]
     library.ggml_validate_row_data.restype = ctypes.c_bool
     return library

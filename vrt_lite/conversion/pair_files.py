@@ -8,7 +8,7 @@ write: same tensors, order, shapes, types and data, and the same metadata, save 
 - `vrt_lite.head.weight` is added where a checkpoint has heads (rm_head.weight), and their tokens are user-defined.
 - `general.license` and `general.source.url` may be set from the command line.
 - `tokenizer.ggml.pre` comes from comparing the split pattern, not from hashing a tokenised test text.
-- Only bos, eos and pad ids, and one chat template; the family has no other.
+- Only bos, eos and pad ids; the family has no other.
 - `lm_head` of a tied checkpoint is not written: no reader of the checkpoint uses it.
 - `general.sampling.penalty_repeat`: written only from the gguf release on that reads it; vrt-lite does not.
 - Refused here and written there: infinite and NaN weights or such as overflow the type, rope scaling
@@ -31,34 +31,12 @@ from gguf import GGML_QUANT_VERSION, GGUFValueType, GGUFWriter, Metadata, size_l
 
 from vrt_lite.conversion.checkpoint import ONLY_SHARD, REWARD_TOKENS, Checkpoint
 from vrt_lite.conversion.families import Half, add_fields, expected_shapes, list_targets, read_halves
-from vrt_lite.conversion.gguf_writer import GgufFile, aligned, file_type, resolve
-from vrt_lite.conversion.quantization import quantize_projector, quantize_text
+from vrt_lite.conversion.gguf_writer import GgufFile, Type, aligned
+from vrt_lite.conversion.quantization import file_type, quantize_projector, quantize_text, storage_type
 from vrt_lite.conversion.tokenizer_fields import add_tokenizer
 from vrt_lite.conversion.type_names import PLAIN_TYPES
 from vrt_lite.conversion.weights import JsonObject, reading
 from vrt_lite.models.gguf import HEAD, Gguf, Tensor
-
-_BYTE_TOKENS = 256
-
-
-def describe_files(
-    checkpoint: Checkpoint,
-    *,
-    text_type: str,
-    projector_type: str,
-    given: Mapping[str, Any] | None = None,
-    importance: Mapping[str, np.ndarray] | None = None,
-    exported: bool = False,
-) -> list[GgufFile]:
-    """Describe the text model's file and the projector's.
-
-    `given` is metadata that wins over the model card. With `exported` q8_0 is what llama.cpp's converter writes, else
-    what its quantiser does.
-    """
-    return [
-        _describe(half, kind, checkpoint, importance, given=given or {}, exported=exported)
-        for half, kind in zip(read_halves(checkpoint.config), (text_type, projector_type), strict=True)
-    ]
 
 
 def describe_pair(
@@ -67,36 +45,46 @@ def describe_pair(
     """Describe the text model and the projector of a checkpoint from its config.json alone.
 
     Returns what `read_gguf` would give for the two files that a conversion leads to: tensors, sizes, and the metadata
-    numbers that follow from config.json. Tokens, names and authorship are left out. The number of merges is the most
-    that the vocabulary allows. Raises ModelError for a config that cannot be exported.
+    that follows from config.json. Vocabulary, names and authorship are left out. Raises ModelError for a config that
+    cannot be exported.
     """
     whole = JsonObject("config.json", config)
     with reading(whole.where):
-        listed, (model, tower) = dict.fromkeys(expected_shapes(whole), ONLY_SHARD), read_halves(whole)
+        text, tower = read_halves(whole)
         grey = JsonObject("", dict.fromkeys(("image_mean", "image_std"), [0.5] * 3))
-        checkpoint = Checkpoint(Path(), "", whole, grey, listed, {})
-        text = _describe(model, text_type, checkpoint, {} if with_importance else None)
-        projector = _describe(tower, projector_type, checkpoint, None)
-    rows = model.size("vocab_size")
-    lengths = {"tokens": rows, "token_type": rows, "merges": max(rows - _BYTE_TOKENS, 0)}
-    return _header(text, {f"tokenizer.ggml.{key}": n for key, n in lengths.items()}), _header(projector, {})
+        checkpoint = Checkpoint(Path(), "", whole, grey, dict.fromkeys(expected_shapes(whole), ONLY_SHARD), {})
+        described = describe_file(text, text_type, checkpoint, importance={} if with_importance else None)
+        return _header(described), _header(describe_file(tower, projector_type, checkpoint))
 
 
-def _describe(
+def describe_file(
     half: Half,
     kind: str,
     checkpoint: Checkpoint,
-    importance: Mapping[str, np.ndarray] | None,
     *,
     given: Mapping[str, Any] | None = None,
+    importance: Mapping[str, np.ndarray] | None = None,
     exported: bool = False,
 ) -> GgufFile:
-    """Describe one file; without `given`, only what follows from config.json."""
-    is_tower = half.table.architecture == "clip"
+    """Describe the text model's file or the projector's, in a type.
+
+    `given` is metadata that wins over the model card; without it there is only what follows from config.json. With
+    `exported` q8_0 is what llama.cpp's converter writes, else what its quantiser does.
+    """
+    is_tower = half.table["architecture"] == "clip"
     # What is quantised is described in F32 before.
     plain = kind if kind in PLAIN_TYPES or (exported and kind == "q8_0") else "f32"
-    writer = GGUFWriter(None, half.table.architecture)
-    targets = resolve(list_targets(half), checkpoint.tensors, plain, checkpoint.corrections)
+    order = {source: i for i, source in enumerate(checkpoint.tensors)}
+    targets = [
+        replace(
+            target,
+            shard=checkpoint.tensors[target.source],
+            type=storage_type(target.name, target.shape, Type[plain.upper()]),
+            correction=checkpoint.corrections.get(target.source),
+        )
+        for target in sorted(list_targets(half), key=lambda target: order[target.source])
+    ]
+    writer = GGUFWriter(None, half.table["architecture"])
     if given is not None:
         writer.add_type("mmproj" if is_tower else "model")
         _read_authorship(checkpoint, sum(math.prod(t.shape) for t in targets), given).set_gguf_meta_model(writer)
@@ -108,17 +96,17 @@ def _describe(
         add_tokenizer(writer, checkpoint.folder, half.size("vocab_size"), plain=REWARD_TOKENS if head else ())
         _add_own_fields(writer, checkpoint)
         if head:  # the engine knows no such tensor
-            writer.add_array(HEAD, head.rows(0, head.shape[0]).ravel().tolist())
-    file = GgufFile("", writer.kv_data[0], targets)
+            writer.add_array(HEAD, head.rows().ravel().tolist())
+    file = GgufFile(writer.kv_data[0], targets)
     if plain == kind:
         return file
     return quantize_projector(file, kind) if is_tower else quantize_text(file, kind, importance=importance)
 
 
-def _header(file: GgufFile, lengths: dict[str, int]) -> Gguf:
+def _header(file: GgufFile) -> Gguf:
     values = {key: len(f.value) if f.type is GGUFValueType.ARRAY else f.value for key, f in file.fields.items()}
-    tensors = (Tensor(t.name, t.shape[::-1], int(t.type), aligned(t.size)) for t in file.targets)
-    return Gguf(values | lengths, tuple(tensors))
+    tensors = (Tensor(t.name, t.shape[::-1], t.type, aligned(t.size)) for t in file.targets)
+    return Gguf(values, tuple(tensors))
 
 
 def _read_authorship(checkpoint: Checkpoint, count: int, given: Mapping[str, Any]) -> Metadata:
@@ -136,11 +124,10 @@ def _read_authorship(checkpoint: Checkpoint, count: int, given: Mapping[str, Any
 
 def _add_own_fields(writer: GGUFWriter, checkpoint: Checkpoint) -> None:
     """Add what a profile needs and GGUF does not define. mtmd does not show the projector's metadata."""
-    vision, pixels = checkpoint.config.section("vision_config"), checkpoint.preprocessor
-    if "tokens_per_second" in vision.values:
-        writer.add_float32("vrt_lite.tokens_per_second", float(vision.values["tokens_per_second"]))
+    vision, pixels = checkpoint.config.section("vision_config").values, checkpoint.preprocessor
+    if "tokens_per_second" in vision:
+        writer.add_float32("vrt_lite.tokens_per_second", float(vision["tokens_per_second"]))
     # transformers 5 writes the bounds as edges of `size`, although they are still numbers of pixels.
     for old, new in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
-        place, key = (pixels, old) if pixels.values.get(old) else (pixels.section("size"), new)
-        if key in place.values:
-            writer.add_uint32(f"vrt_lite.vision.{old}", place.integer(key))
+        if bound := pixels.values.get(old) or pixels.section("size").values.get(new):
+            writer.add_uint32(f"vrt_lite.vision.{old}", int(bound))

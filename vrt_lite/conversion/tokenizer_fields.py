@@ -34,8 +34,6 @@ def add_tokenizer(writer: GGUFWriter, folder: Path, rows: int, *, plain: Sequenc
     tokens, types = _table(tokenizer, rows, plain)
     with reading(folder / "tokenizer.json or tokenizer_config.json"):
         special = SpecialVocab(folder, load_merges=True, special_token_types=("bos", "eos", "pad"), n_vocab=rows)
-    if not isinstance(special.chat_template, str):  # a list of several
-        special.chat_template = None
     # Which a byte-level post-processor never adds.
     if '"ByteLevel"' in json.dumps(tokenizer.values.get("post_processor")):
         special.add_special_token |= {"bos": False, "eos": False}
@@ -48,19 +46,20 @@ def add_tokenizer(writer: GGUFWriter, folder: Path, rows: int, *, plain: Sequenc
     special.add_to_gguf(writer, quiet=True)
 
 
-def _table(tokenizer: JsonObject, rows: int, plain: Sequence[str]) -> tuple[list[str], list[int]]:
+def _table(tokenizer: JsonObject, rows: int, plain: Sequence[str]) -> tuple[list[str], list[TokenType]]:
     """Return text and type of each embedding row; rows without a token are padding."""
-    tokens, types = [f"[PAD{i}]" for i in range(rows)], [int(TokenType.UNUSED)] * rows
+    tokens, types = [f"[PAD{i}]" for i in range(rows)], [TokenType.UNUSED] * rows
     with reading(tokenizer.where):
-        found = {word: (i, TokenType.NORMAL) for word, i in tokenizer.section("model").section("vocab").values.items()}
+        ids = dict(tokenizer.values["model"]["vocab"])
+        kinds = dict.fromkeys(ids, TokenType.NORMAL)
         for entry in tokenizer.values.get("added_tokens") or ():
             word = entry["content"]
             # As in llama.cpp's converter: tokens like <|fim_prefix|> count as special, though published otherwise.
             control = entry["special"] or (word.startswith("<|") and word.endswith("|>"))
-            found[word] = entry["id"], TokenType.CONTROL if control else TokenType.USER_DEFINED
-        end = 1 + max((i for i, _ in found.values()), default=-1)
-        lacking = [word for word in plain if word not in found]
-        found |= {word: (end + n, TokenType.USER_DEFINED) for n, word in enumerate(lacking)}
-        for word, (i, kind) in found.items():
-            tokens[i], types[i] = word, int(TokenType.USER_DEFINED if word in plain else kind)
+            ids[word], kinds[word] = entry["id"], TokenType.CONTROL if control else TokenType.USER_DEFINED
+        for word in plain:
+            ids.setdefault(word, 1 + max(ids.values(), default=-1))
+        kinds |= dict.fromkeys(plain, TokenType.USER_DEFINED)
+        for word, i in ids.items():
+            tokens[i], types[i] = word, kinds[word]
     return tokens, types

@@ -14,5 +14,5 @@ QUANTIZED_PROJECTOR_TYPES: Final = ("q8_0", "q6_k", "q5_k", "q4_k")
 PROJECTOR_TYPES: Final = ("bf16", "f16", *QUANTIZED_PROJECTOR_TYPES)
 PLAIN_TYPES: Final = ("f32", "f16", "bf16")
 """Those that are not quantised, of either file."""
-CONVERTER_TYPES: Final = (*PLAIN_TYPES, "q8_0")
-"""Those that llama.cpp's converter writes, for either file."""
+TYPES: Final = (*PLAIN_TYPES, *TEXT_TYPES)
+"""All that a language model can be written in."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import math
 import pickle
-import struct
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, Final
 from zipfile import ZipFile
 
 import numpy as np
@@ -28,7 +27,6 @@ from vrt_lite.shortage import shortage_of
 
 # NumPy has no bfloat16, which is the upper half of a float32.
 WORDS: Final = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
-_LOCAL_HEADER = 30  # bytes of a zip entry's own header, before two parts whose lengths are its last two numbers
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,9 @@ class StoredTensor:
     shape: tuple[int, ...]
     offset: int
 
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """Read some rows as float32. A memory map would count as resident, and keep the file open."""
+    def rows(self, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Read some rows as float32, or all. A memory map would count as resident, and keep the file open."""
+        stop = self.shape[0] if stop is None else stop
         width, kind = math.prod(self.shape[1:]), WORDS[self.dtype]
         offset = self.offset + start * width * kind.itemsize
         words = np.fromfile(self.path, kind, (stop - start) * width, offset=offset)
@@ -60,7 +59,7 @@ class Correction:
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Compute some rows."""
-        return np.float32(self.scale) * (self.b.rows(start, stop) @ self.a.rows(0, self.a.shape[0]))
+        return np.float32(self.scale) * (self.b.rows(start, stop) @ self.a.rows())
 
 
 @contextmanager
@@ -130,10 +129,9 @@ def read_weights(path: Path) -> dict[str, StoredTensor]:
     Raises ModelError for a file that is not whole, or has other types than F32, F16 and BF16.
     """
     with reading(path):
-        size = path.stat().st_size
         with open_to_read(path) as file:
             read = {b"GGUF": _read_gguf, b"PK\3\4": _read_state}.get(file.read(4), _read_shard)
-        found = read(path)
+        found, size = read(path), path.stat().st_size
         table = {canonical(name): stored for name, stored in found.items()}
         if len(table) < len(found):
             raise ModelError(f"{path} has a tensor twice, under an old name and a new one")
@@ -152,7 +150,7 @@ def _read_shard(path: Path) -> dict[str, StoredTensor]:
 
 def _read_gguf(path: Path) -> dict[str, StoredTensor]:
     return {
-        t.name: StoredTensor(path, t.tensor_type.name, tuple(int(n) for n in reversed(t.shape)), int(t.data_offset))
+        t.name: StoredTensor(path, t.tensor_type.name, tuple(map(int, reversed(t.shape))), int(t.data_offset))
         for t in GGUFReader(path).tensors
     }
 
@@ -170,37 +168,29 @@ def _read_state(path: Path) -> dict[str, StoredTensor]:
             entry = archive.getinfo(described.replace("data.pkl", f"data/{key}"))
             if (start + math.prod(shape)) * WORDS[dtype].itemsize > entry.compress_size:
                 raise ValueError(f"the entry {entry.filename!r:.80} does not hold the {shape} values of a tensor")
-            file.seek(entry.header_offset + _LOCAL_HEADER - 4)
-            offset = entry.header_offset + _LOCAL_HEADER + sum(struct.unpack("<HH", file.read(4)))
+            with archive.open(entry):
+                offset = file.tell()  # the header of the entry is read, and no more
             return StoredTensor(path, dtype, shape, offset + start * WORDS[dtype].itemsize)
 
-        with archive.open(described) as pickled:
-            return dict(sorted(_Unpickler(cast("BinaryIO", pickled), place).load().items()))
-
-
-def _keep_tensor(tensor: Any, *_: Any) -> Any:
-    return tensor
-
-
-class _Unpickler(pickle.Unpickler):
-    """Builds a table of tensors with functions of its own. Nothing that the pickle names is run."""
-
-    def __init__(self, pickled: BinaryIO, place: Callable[..., StoredTensor]) -> None:
-        super().__init__(pickled)
-        self._known: dict[str, Any] = {
+        known: dict[str, Any] = {
             "collections.OrderedDict": OrderedDict,
             "torch._utils._rebuild_tensor_v2": place,
-            "torch._utils._rebuild_parameter": _keep_tensor,
             "torch.FloatStorage": "F32",
             "torch.HalfStorage": "F16",
             "torch.BFloat16Storage": "BF16",
         }
 
-    def find_class(self, module: str, name: str) -> Any:
-        if (full := f"{module}.{name}") not in self._known:
-            raise ValueError(f"it names {full!r:.60}, which no table of weights needs, and nothing was run")
-        return self._known[full]
+        class Unpickler(pickle.Unpickler):
+            """Builds the table with these functions. Nothing that the pickle names is run."""
 
-    def persistent_load(self, pid: Any) -> Any:
-        """Return a storage: its type, and the name of its entry."""
-        return pid[1:3]
+            def find_class(self, module: str, name: str) -> Any:
+                if (full := f"{module}.{name}") not in known:
+                    raise ValueError(f"it names {full!r:.60}, which no table of weights needs, and nothing was run")
+                return known[full]
+
+            def persistent_load(self, pid: Any) -> Any:
+                """Return a storage: its type, and the name of its entry."""
+                return pid[1:3]
+
+        with archive.open(described) as pickled:
+            return dict(sorted(Unpickler(pickled).load().items()))

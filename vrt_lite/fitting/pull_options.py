@@ -12,7 +12,7 @@ from functools import cache
 from typing import Final
 
 from vrt_lite.conversion.pair_files import describe_pair
-from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
+from vrt_lite.conversion.type_names import TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import ModelShape, shape_of
 from vrt_lite.models.gguf import normalise_quant
@@ -24,7 +24,6 @@ from vrt_lite.pulling.pull_source import PROJECTOR_TYPE
 
 QUANTS: Final = (*CHOICES, "q3_k_m")
 """The quants of a checkpoint that are listed; others can be named."""
-_TYPES = (*CONVERTER_TYPES, *TEXT_TYPES[1:])
 _SHARD_BYTES = 5_000_000_000
 """The most that a shard has, as publishers usually choose it."""
 
@@ -69,8 +68,8 @@ def list_pull_options(name: str, quant: str = "") -> PullOptions:
     ModelError if there is no such quant.
     """
     recipe = recipes()[name]
-    if quant and (quant := normalise_quant(quant).lower()) not in (recipe.quants or _TYPES):
-        raise ModelError(f"{name} is not known as {quant!r}; choose {', '.join(recipe.quants or _TYPES)}.")
+    if quant and (quant := normalise_quant(quant).lower()) not in (recipe.quants or TYPES):
+        raise ModelError(f"{name} is not known as {quant!r}; choose {', '.join(recipe.quants or TYPES)}.")
     fetched, options = recipe.checkpoint_size, list[PullOption]()
     for kind in [quant] if quant else recipe.quants or QUANTS:
         shape = _describe_shape(json.dumps(recipe.config), kind)

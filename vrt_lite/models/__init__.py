@@ -105,12 +105,12 @@ def profile_of(model: str | Path | None) -> Profile:
     if model is None:
         return default_profile()
     name, path = str(model), Path(model)
-    if path.is_dir() and (path / PROFILE_NAME).is_file():
+    if (path / PROFILE_NAME).is_file():
         path /= PROFILE_NAME
     if path.suffix == ".toml" and path.is_file():
         return load_profile(path)
-    if name in recipes() and name not in bundled_names() and not find_stored(name):
-        return parse_profile(recipes()[name].profile, f"recipe {name}")
+    if (recipe := recipes().get(name)) and recipe.profile and not find_stored(name):
+        return parse_profile(recipe.profile, f"recipe {name}")
     return find(model).profile
 
 
@@ -138,11 +138,11 @@ def _default_for(header: Header) -> Profile:
     if (cell := CELLS[str(header["general.architecture"])]) != profile.cell:
         bounds = ("min_pixels", "max_pixels", "tool_min_pixels", "tool_max_pixels")
         larger = {name: getattr(profile, name) // profile.pixels_per_token * cell**2 for name in bounds}
-        return replace(profile, clock=Clock("text"), cell=cell, **larger)
+        return replace(profile, clock=Clock("text"), **larger)
     rate = header.get("vrt_lite.tokens_per_second")
-    if not isinstance(rate, float) or not 0 < rate <= 1000:
-        return profile
-    return replace(profile, clock=replace(profile.clock, tokens_per_second=rate))
+    if isinstance(rate, float) and 0 < rate <= 1000:
+        profile = replace(profile, clock=replace(profile.clock, tokens_per_second=rate))
+    return profile
 
 
 def _check(text_file: Path, projector_file: Path) -> Header:
@@ -150,15 +150,15 @@ def _check(text_file: Path, projector_file: Path) -> Header:
     text, projector = read_gguf(text_file), read_gguf(projector_file)
     architecture = str(text.values.get("general.architecture"))
     if architecture not in PROJECTORS:
-        hint = " It looks like a projector." if architecture == "clip" else ""
         needed = " or ".join(map(repr, PROJECTORS))
-        raise ModelError(f"{text_file} is of architecture {architecture!r}; a judge needs {needed}.{hint}")
+        raise ModelError(
+            f"{text_file} is of architecture {architecture!r}; a judge needs {needed}, a projector 'clip'."
+        )
     kind = projector.values.get("clip.projector_type", projector.values.get("clip.vision.projector_type"))
     if kind not in PROJECTORS[architecture]:
+        needed = " or ".join(map(repr, PROJECTORS[architecture]))
         raise ModelError(
-            f"{projector_file} is no projector for a {architecture} model (architecture "
-            f"{projector.values.get('general.architecture')!r}, projector {kind!r}; needed 'clip', "
-            f"{' or '.join(map(repr, PROJECTORS[architecture]))})."
+            f"{projector_file} is no projector for a {architecture} model: its kind is {kind!r}, not {needed}."
         )
     for path, gguf, prefix in ((text_file, text, architecture), (projector_file, projector, "clip.vision")):
         for key in (f"{prefix}.block_count", f"{prefix}.embedding_length", f"{prefix}.attention.head_count"):

@@ -53,6 +53,11 @@ class Gguf:
     values: Header
     tensors: tuple[Tensor, ...]
 
+    @property
+    def size(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.size for tensor in self.tensors)
+
     def number(self, key: str) -> int:
         """A whole number of the metadata, or the length of an array; 0 if it is not there."""
         value = self.values.get(key)
@@ -94,8 +99,8 @@ def gguf_sha256(path: Path, digest: Callable[[Path], str]) -> str:
 
     `digest` gives a file's sha256.
     """
-    first, *others = map(digest, parts_of(path))
-    return hashlib.sha256("".join([first, *others]).encode()).hexdigest() if others else first
+    digests = list(map(digest, parts_of(path)))
+    return hashlib.sha256("".join(digests).encode()).hexdigest() if digests[1:] else digests[0]
 
 
 def quant_of(name: str) -> str:
@@ -133,59 +138,51 @@ def list_pair(folder: Path) -> tuple[list[Path], list[Path]]:
 def read_gguf(path: Path) -> Gguf:
     """A GGUF's header, with the tensors of all its parts; ModelError if a part is missing or not whole."""
     parts = parts_of(path)
-    first, *others = [_read_part(part, index, len(parts)) for index, part in enumerate(parts)]
-    found = replace(first, tensors=sum((other.tensors for other in others), first.tensors))
-    count, expected = len(found.tensors), found.number("split.tensors.count")
-    if others and count != expected:
+    first, *others = found = list(map(_read_part, parts))
+    tensors = sum((other.tensors for other in others), first.tensors)
+    numbers = [(part.number("split.no"), part.number("split.count") or 1) for part in found]
+    fits = not others or len(tensors) == first.number("split.tensors.count")
+    if not fits or numbers != [(number, len(parts)) for number in range(len(parts))]:
         raise ModelError(
-            f"The {len(parts)} parts of {parts[0]} hold {count} tensors, not {expected}: they are not of one model. "
-            "Copy or download them again."
+            f"{parts[0]}: what is in the file and its name do not agree on the parts of the model, or they are of "
+            "several models. Rename the files, or copy or download them again."
         )
-    return found
+    return replace(first, tensors=tensors)
 
 
-def _read_part(path: Path, index: int, count: int) -> Gguf:
-    """The header of one file; ModelError if it is not whole, or not the part that its name says."""
+def _read_part(path: Path) -> Gguf:
+    """The header of one file; ModelError if it is not whole."""
     try:
         with open_to_read(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            found = _Reader(data).read()
+            return _Reader(data).read()
     except OSError as error:
+        count = len(parts_of(path))
         advice = f" The model is split into {count} files, and all are needed." if count > 1 else ""
         raise shortage_of(error) or ModelError(f"{path} cannot be read: {error.strerror}.{advice}") from error
     except (ValueError, KeyError, OverflowError, struct.error) as error:
-        why = "it ends inside its header" if isinstance(error, struct.error) else error
+        why = error if isinstance(error, ValueError) else "its header is damaged, or it ends early"
         raise ModelError(f"{path} is not a whole GGUF file: {why}. Copy, download or convert it again.") from error
-    own_index, own_count = found.number("split.no"), max(found.number("split.count"), 1)
-    if (own_index, own_count) != (index, count):
-        raise ModelError(
-            f"{path} is part {own_index + 1} of {own_count} of a model, so its name must end with "
-            f"-{own_index + 1:05}-of-{own_count:05}.gguf. Rename it, or download it again."
-        )
-    return found
 
 
 class _Reader:
-    """Reads a mapped file from its beginning."""
+    """Reads a mapped file from its beginning. Raises ValueError, KeyError or struct.error for one that is damaged."""
 
     def __init__(self, data: mmap.mmap) -> None:
-        self._data, self._at = data, 0
+        self._data, self._at = data, 4
 
     def read(self) -> Gguf:
         if (magic := self._data[:4]) != b"GGUF":
             raise ValueError(f"it begins with {magic!r}, not b'GGUF'")
-        self._at = 4
         version, count, entries = self._unpack("IQQ")
         if version not in (2, 3):
             raise ValueError(f"its version is {version}; 2 and 3 are readable")
         values = {self._text(): self._value(*self._unpack("I")) for _ in range(entries)}
-        listed = [self._tensor() for _ in range(count)]
+        listed = [(self._text(), self._dimensions(), self._unpack("IQ")) for _ in range(count)]
         start = -(-self._at // _ALIGNMENT) * _ALIGNMENT
         # A tensor ends where the next begins: no table of types is needed.
-        ends = sorted({offset for *_, offset in listed} | {len(self._data) - start})
+        ends = sorted({offset for _, _, (_, offset) in listed} | {len(self._data) - start})
         after = dict(itertools.pairwise(ends))
-        if any(offset not in after for *_, offset in listed):
-            raise ValueError(f"it ends at byte {len(self._data)}, before its last tensor begins")
-        tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, kind, offset in listed)
+        tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, (kind, offset) in listed)
         return Gguf(values, tuple(tensors))
 
     def _value(self, kind: int) -> str | int | float | tuple[float, ...]:
@@ -203,13 +200,11 @@ class _Reader:
             self._at += count * struct.calcsize(_SCALARS[item])
         return count
 
-    def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
-        """Read a tensor's name, dimensions, type and offset."""
-        name, [dimensions] = self._text(), self._unpack("I")
-        if not dimensions:
+    def _dimensions(self) -> tuple[int, ...]:
+        [count] = self._unpack("I")
+        if not count:
             raise ValueError("a tensor has no dimensions")
-        *shape, kind, offset = self._unpack(f"{dimensions}QIQ")
-        return name, tuple(shape), kind, offset
+        return self._unpack(f"{count}Q")
 
     def _text(self) -> str:
         [size] = self._unpack("Q")

@@ -34,15 +34,12 @@ class Transfer(Protocol):
 
     def say(self, line: str) -> None:
         """Show a line."""
-        ...
 
     def begin(self, words: str, total: int) -> None:
         """Show from now on how much of the work is done: `total` is its size, in bytes."""
-        ...
 
     def advance(self, count: int) -> None:
         """Add to the work that is done. Any thread may call it."""
-        ...
 
 
 class UnreachableError(ModelError):
@@ -65,7 +62,7 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A repository at one commit. `licence`, `architecture` and `base_model` are "" where the hub does not say.
+    """A repository at one commit. `licence` and `base_model` are "" where the hub does not say.
 
     `base_model` is the repository of the model that this one was made from, as the hub says. `base` is that one's
     listing, where files are taken from both.
@@ -74,7 +71,6 @@ class Listing:
     repository: str
     revision: str
     licence: str
-    architecture: str
     files: tuple[HubFile, ...]
     kind: Kind = "model"
     base_model: str = ""
@@ -103,17 +99,15 @@ def list_repository(repository: str, revision: str = "", *, kind: Kind = "model"
         raise ModelError(
             f"{endpoint()} gave no commit for {repository}; it does not seem to be a hub. See HF_ENDPOINT."
         )
-    tags: list[str] = info.tags or []
-    gguf: dict[str, Any] = getattr(info, "gguf", None) or {}
-    licences, bases = ([tag for tag in tags if tag.startswith(key)] for key in ("license:", "base_model:"))
+    # Of two of a kind the first counts.
+    tags: dict[str, str] = dict(tag.split(":", 1) for tag in reversed(info.tags or ()) if ":" in tag)
     return Listing(
         repository,
         info.sha,
-        licence=", ".join(tag.removeprefix("license:") for tag in licences),
-        architecture=str(gguf.get("architecture", "")),
+        licence=tags.get("license", ""),
         files=tuple(HubFile(f.rfilename, f.size or 0, f.lfs.sha256 if f.lfs else "") for f in info.siblings or ()),
         kind=kind,
-        base_model=bases[0].rpartition(":")[2] if bases else "",
+        base_model=tags.get("base_model", "").rpartition(":")[2],
     )
 
 

@@ -3,11 +3,11 @@
     HOME/models/<folder>/    text GGUF, projector GGUF, profile.toml, manifest.json: a model that is here
     HOME/partial/<folder>/   the same while it arrives. While it is converted: checkpoint/<commits>/<repository>/, and
                              what the conversion has written so far
-    HOME/trash/              what was replaced or removed, until it is deleted
     HOME/locks/              a lock for each model, held while it is changed
 
 A model is here only if its manifest is. The manifest is written last into the partial folder, which is then renamed.
-If a process dies at any point, the old model is here, or none, or the new one, never a part. Links are not followed.
+It is the first to be deleted. If a process dies at any point, the old model is here, or none, or the new one, never a
+part. Links are not followed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import contextlib
 import os
 import shutil
 import tomllib
-import uuid
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cache
@@ -152,7 +151,7 @@ def _read(folder: Path) -> StoredModel | None:
         return None
     try:
         manifest = msgspec.json.decode((folder / MANIFEST_NAME).read_bytes(), type=Manifest)
-    except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return None
     plain = all(is_plain_name(file.name) for file in manifest.files)
     return (
@@ -173,12 +172,10 @@ def keep_only(folder: Path, names: Collection[str]) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Move a folder away in one step, then delete it and what earlier removals left."""
-    trash = home() / "trash"
-    if os.path.lexists(folder):
-        trash.mkdir(parents=True, exist_ok=True)
-        folder.replace(trash / uuid.uuid4().hex)
-        keep_only(trash, ())
+    """Delete a folder, or a link itself. A model in it is no longer here from the first step on."""
+    if not folder.is_symlink():
+        (folder / MANIFEST_NAME).unlink(missing_ok=True)
+    delete(folder)
 
 
 def delete(path: Path) -> None:

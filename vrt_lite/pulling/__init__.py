@@ -42,7 +42,7 @@ def pull(
     with disk_errors(), locked(source.name, lambda: progress.say(waiting)):
         # What is not asked for stays as it is here.
         here = library.find_stored(source.name)
-        has = (here.manifest.quant, here.manifest.projector_type or PROJECTOR_TYPE) if here else ("", PROJECTOR_TYPE)
+        has = (here.manifest.quant, here.manifest.projector_type) if here else ("", "")
         wanted = (source.quant or has[0], projector_type or has[1])
         same = here if (wanted[0].upper(), wanted[1]) == has else None
         source = replace(source, quant=wanted[0])
@@ -53,7 +53,7 @@ def pull(
                 raise
             progress.say(f"{source.name} is here already; whether there is a newer one is not known: {error}")
             return same
-        begun = Pull(source, listed, wanted[1], progress)
+        begun = Pull(source, listed, wanted[1] or PROJECTOR_TYPE, progress)
         if same and same.manifest.revision == listed.commits:
             if all(is_whole(same.folder / file.name, file.size, file.sha256) for file in same.manifest.files):
                 progress.say(f"{source.name} is here already, sha256 of every file checked")
@@ -67,7 +67,7 @@ def pull(
             same.folder.replace(begun.folder)
         licence = source.licence or listed.licence or "not stated; see the model's page"
         progress.say(f"licence: {licence}{source.licence_url and f' ({source.licence_url})'}")
-        if listed.base or is_checkpoint(listed):
+        if is_checkpoint(listed):
             from vrt_lite.pulling.checkpoint_pull import pull_checkpoint  # noqa: PLC0415 - numpy
 
             quant, files = pull_checkpoint(begun)
@@ -77,8 +77,19 @@ def pull(
             )
         else:
             quant, files = pull_gguf(begun)
+        text, whose = (given, str(profile)) if given else _find_profile(begun)
+        progress.say(f"profile: {whose}")
         manifest = Manifest(source.name, source.repository, listed.commits, quant, licence, tuple(files))
-        return _install(begun, manifest, given, profile)
+        return _install(begun, _write_profile(begun.folder, manifest, text))
+
+
+def _find_profile(pull: Pull) -> tuple[bytes, str]:
+    """Return the profile of a model, b"" for none, and whose it is."""
+    if pull.source.profile:
+        return pull.source.profile.encode(), f"vrt-lite's for {pull.source.name}"
+    fetch_small_files(pull.listed, pull.folder, (PROFILE_NAME,))
+    own = pull.folder / PROFILE_NAME
+    return (own.read_bytes(), "the repository's own") if own.is_file() else (b"", "VR-Thinker's, as none is published")
 
 
 def _write_profile(folder: Path, manifest: Manifest, text: bytes) -> Manifest:
@@ -92,26 +103,13 @@ def _write_profile(folder: Path, manifest: Manifest, text: bytes) -> Manifest:
     return manifest
 
 
-def _install(pull: Pull, manifest: Manifest, given: bytes, given_name: Path | None) -> StoredModel:
-    """Add the profile, check the pair, and make the partial folder the model. `given` is a profile, b"" for none."""
-    source, folder, final = pull.source, pull.folder, library.model_folder(pull.source.name)
-    own = folder / PROFILE_NAME
-    if given:
-        text, whose = given, str(given_name)
-    elif source.profile:
-        text, whose = source.profile.encode(), f"vrt-lite's for {source.name}"
-    else:
-        fetch_small_files(pull.listed, folder, (PROFILE_NAME,))
-        text, whose = (
-            (own.read_bytes(), "the repository's own") if own.is_file() else (b"", "VR-Thinker's, as none is published")
-        )
-    pull.progress.say(f"profile: {whose}")
-    manifest = _write_profile(folder, manifest, text)
-    model = StoredModel(folder, manifest)
+def _install(pull: Pull, manifest: Manifest) -> StoredModel:
+    """Check the pair, and make the partial folder the model."""
+    model, final = StoredModel(pull.folder, manifest), library.model_folder(pull.source.name)
     with pull.keep_nothing_refused():
         find(model.path("text"), projector=model.path("projector"))
     remove_folder(final)
     final.parent.mkdir(parents=True, exist_ok=True)
-    folder.replace(final)
+    pull.folder.replace(final)
     library.keep_only(final, {library.MANIFEST_NAME, *(file.name for file in manifest.files)})
     return StoredModel(final, manifest)
