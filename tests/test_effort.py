@@ -179,7 +179,7 @@ def test_an_unknown_effort_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(UsageError, match="choose one of quick, balanced, full"):
         Settings(effort=wrong).applied_to(PROFILE)
     assert run(["compare", "a.mp4", "b.mp4", "--effort", "most"]) == 2
-    assert "give quick, balanced or full" in capsys.readouterr().err
+    assert "'most' is not one of 'quick', 'balanced', 'full'." in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -14,9 +14,8 @@ from vrt_lite.protocol.verdict import VIDEOS, Choice, Preference, Verdict, descr
 from vrt_lite.show.words import DIMENSION_NAMES, count_of
 
 if TYPE_CHECKING:
-    from vrt_lite.protocol.messages import Odds
+    from vrt_lite.protocol.messages import Dimension, Odds
     from vrt_lite.records.judgement import Judgement
-    from vrt_lite.settings import Wording
 
 _CONFIDENCE = ("low", "medium", "high", "very high", "confirmed")
 
@@ -63,7 +62,7 @@ def name_dimension(judgement: Judgement, key: str) -> str:
     """
     if key not in KEYS:
         return key
-    wordings = cast("Mapping[str, Wording]", judgement.settings.dimensions)
+    wordings = cast("Mapping[str, Dimension]", judgement.settings.dimensions)
     if key == OVERALL or wordings[key].name == preset("model-card")[key].name:
         return DIMENSION_NAMES[key]
     return wordings[key].name
