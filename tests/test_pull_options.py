@@ -122,7 +122,7 @@ def test_the_table_of_a_recipe_needs_no_network_and_says_what_the_plan_says(comm
     assert told["gpu_bytes"] == plan.estimate.gpu_bytes
     assert (told["bytes"], told["max_pixels"]) == (plan.estimate.cpu_bytes, plan.profile.max_pixels)
     assert told["engine"]["gpu_layers"] == plan.settings.gpu_layers
-    alone = commands.read(*THINKER, "--quant", "q6_k")
+    alone = commands.read("estimate", "vr-thinker-7b:q6_k", *THINKER[2:])
     assert [effort["effort"] for effort in alone.pop("efforts")] == ["quick", "balanced", "full"]
     assert {**table["quants"][1], "machine": table["machine"]} == alone
 
@@ -172,10 +172,8 @@ def test_a_model_that_is_here_is_estimated_on_an_assumed_gpu(commands: Commands)
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (("--quant", "q8_0"), 2, "--quant is for a model that can be pulled; vrt-tiny-2 is here, so leave it out."),
         (("vr-thinker-7b", "--projector", "x.gguf"), 2, "--projector is for a model that is here"),
-        (("vr-thinker-7b:q8_0", "--quant", "q4_k_m"), 2, "names a quant, and --quant q4_k_m another"),
-        (("vr-thinker-7b", "--quant", "q9_9"), 4, "vr-thinker-7b is not known as 'q9_9'; choose "),
+        (("vr-thinker-7b:q9_9",), 4, "vr-thinker-7b is not known as 'q9_9'; choose "),
         (("someone/judge-GGUF",), 4, "There is no someone/judge-GGUF here, and what could be pulled is not known: "),
         (("qwen2.5-vl-3b:q2_k",), 4, "qwen2.5-vl-3b is not known as 'q2_k'; choose q8_0, q4_k_m."),
         (("./no/folder",), 4, "is not here"),
@@ -231,8 +229,8 @@ def list_files(hub: Hub, **sizes: int) -> None:
         hub.listed[name] = {"size": size, "blobId": "2" * 40, "lfs": lfs}
 
 
-def told_of(commands: Commands, hub: Hub, *arguments: str) -> dict[str, Any]:
-    told = commands.read("estimate", hub.repository, "--memory", "16", *arguments)
+def told_of(commands: Commands, hub: Hub, quant: str = "") -> dict[str, Any]:
+    told = commands.read("estimate", f"{hub.repository}{quant}", "--memory", "16")
     assert {name for name, _ in hub.ranges} <= {"config.json", "model.safetensors.index.json"}
     return told
 
@@ -248,18 +246,18 @@ def test_a_checkpoint_is_told_from_its_listing_and_config(hub: Hub, config: byte
         text, projector = describe_pair(json.loads(config), text_type=quant["quant"], projector_type="f16")
         stays = sum(tensor.size for tensor in (*text.tensors, *projector.tensors))
         assert quant["disk"] == {"fetched": 80 * MB, "stays": stays, "most": stays + 40 * MB}
-    assert told_of(commands, hub, "--quant", "IQ4_XS")["quant"] == "iq4_xs"
+    assert told_of(commands, hub, ":IQ4_XS")["quant"] == "iq4_xs"
 
 
 def test_what_is_told_before_a_pull_is_so_after_it(hub: Hub, tmp_path: Path, commands: Commands) -> None:
     folder = sharded_checkpoint.make(tmp_path / "judge", shards=3)
     hub.files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    estimate = ("estimate", hub.repository)
-    before = commands.read(*estimate, "--quant", "q4_k_m", "--gpu-layers", "0")
-    commands.pull(f"{hub.repository}:q4_k_m")
-    after = commands.read(*estimate, "--gpu-layers", "0")
+    name = hub.repository
+    before = commands.read("estimate", f"{name}:q4_k_m", "--gpu-layers", "0")
+    commands.pull(f"{name}:q4_k_m")
+    after = commands.read("estimate", name, "--gpu-layers", "0")
     assert (before["quant"], after["quant"], after["disk"]) == ("q4_k_m", None, None)
-    assert commands.read(*estimate, "--quant", "q8_0")["disk"]["stays"] > before["disk"]["stays"]
+    assert commands.read("estimate", f"{name}:q8_0")["disk"]["stays"] > before["disk"]["stays"]
     assert before["terms"] == after["terms"]
     weights = sum(size for name, size in hub.sent.items() if name.endswith(".safetensors"))
     assert weights == before["disk"]["fetched"]
