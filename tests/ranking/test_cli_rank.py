@@ -271,7 +271,8 @@ def test_a_folder_is_ranked_with_its_flags_and_found_again(
         assert {clip["name"]: clip["flags"] for clip in ladder["clips"]} == STUTTERS
     assert Told(capfd, "report", "all", "-o", str(page)).status == 0
     assert "repeated 77 %" in page.read_text(encoding="utf-8")
-    for cells in csv.DictReader(io.StringIO(Told(capfd, "export", "all", "-o", "-", "--format", "csv").out)):
+    assert Told(capfd, "export", "all", "-o", str(tmp_path / "all.csv")).status == 0
+    for cells in csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text(encoding="utf-8"))):
         flagged = "stutters.mp4" in (cells["first"], cells["second"])
         assert ("is flagged: repeated 77 %" in cells["warnings"]) == flagged
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from vrt_lite.cli.compare_command import print_judgement
 from vrt_lite.cli.options import (
     format_time,
     json_option,
@@ -44,7 +45,6 @@ def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_
     if remove and id is None:
         raise UsageError("--rm deletes one comparison: give its ID. See: vrt-lite history")
     from vrt_lite.runs.history import find_compared, list_history  # noqa: PLC0415
-    from vrt_lite.show import show_verdict  # noqa: PLC0415
     from vrt_lite.show.comparisons import describe_pair  # noqa: PLC0415
     from vrt_lite.show.table import show_table  # noqa: PLC0415
 
@@ -65,11 +65,10 @@ def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_
             print_text(f"comparison {pair.id[:_ID_CHARACTERS]} is deleted")
         elif (judgement := run.read_pair(pair)) is None:
             raise UsageError(f"Comparison {id!r} has no verdict: {pair.errors[0]}")
-        elif as_json:
-            print_json(judgement.to_json())
         else:
-            show_verdict(judgement)
-            print_text(f"judged {format_time(made)}")
+            print_judgement(judgement, as_json=as_json)
+            if not as_json:
+                print_text(f"judged {format_time(made)}")
 
 
 def _list_cells(entry: dict[str, Any]) -> tuple[str, ...]:
