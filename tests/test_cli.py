@@ -245,7 +245,7 @@ def test_layers_on_a_gpu_that_is_not_there_are_refused(capfd: Capture) -> None:
     ("given", "said"),
     [
         ("compare a.mp4 b.mp4 --temperature hot", "'hot' is not a valid float"),
-        ("compare a.mp4 b.mp4 --seed -1", "-1 is not in the range"),
+        ("compare a.mp4 b.mp4 --seed -1", "'-1' is not allowed; give 0..4294967295."),
         ("compare a.mp4 b.mp4 --nonsense", "No such option"),
         ("compare a.mp4 b.mp4 c", "unexpected extra argument"),
         ("compar", "Did you mean 'compare'?"),

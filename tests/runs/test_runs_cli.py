@@ -192,7 +192,7 @@ def test_nothing_is_overwritten_unasked(capfd: pytest.CaptureFixture[str], tmp_p
     for says, target, *more in (
         ("is there already: give another name, or --overwrite", path),
         ("is the store itself", link, "--overwrite"),
-        ("it is no regular file", folder, "--overwrite"),
+        ("is a directory", folder, "--overwrite"),
         ("cannot be written: ", tmp_path / "no" / "a.csv"),
         ("neither in .csv nor in .jsonl", tmp_path / "a.txt"),
     ):

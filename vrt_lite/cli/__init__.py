@@ -36,8 +36,6 @@ _COMMANDS: Final = [name for names in _GROUPS.values() for name in names]
 _TABLES: Final = (".csv", ".tsv", ".jsonl")
 _GO_ON: Final = ("convert", "eval", "pull")
 """The commands that go on where they were interrupted; `rank` says it by itself."""
-_STORED: Final = "vrt_lite.stored"
-"""Where a context keeps what is set for all commands, by variable."""
 INTERRUPTED = 130
 UNEXPECTED = 1
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -53,8 +51,9 @@ class _Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what most people want, then the names of the others: all on one screen."""
         (first, common), *others = _GROUPS.items()
+        commands = [(name, command) for name in common if (command := self.get_command(ctx, name))]
         with formatter.section(first):
-            formatter.write_dl([(name, _load(name).get_short_help_str(formatter.width)) for name in common])
+            formatter.write_dl([(name, command.get_short_help_str(formatter.width)) for name, command in commands])
         with formatter.section("More, each with --help"):
             formatter.write_dl([(heading, ", ".join(names)) for heading, names in others])
 
@@ -63,25 +62,19 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command. Clips without one are compared if they are two files, and else ranked."""
         if args[0] not in _COMMANDS:
-            if not _names_clip(args[0]):
-                raise click.exceptions.NoSuchCommand(args[0], possibilities=_COMMANDS, ctx=ctx)
+            word = args[0]
+            if not (os.path.lexists(word) or Path(word).suffix or any(sign in word for sign in "/\\*%")):
+                raise click.exceptions.NoSuchCommand(word, possibilities=_COMMANDS, ctx=ctx)
             clips = list(takewhile(lambda word: not word.startswith("-"), args))
-            ranked = len(clips) > 2 or any(map(_names_many, clips))
-            args = ["rank" if ranked else "compare", *args]
+            args = ["rank" if len(clips) > 2 or any(map(_names_many, clips)) else "compare", *args]
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command of that name, if there is one."""
-        return _load(cmd_name) if cmd_name in _COMMANDS else None
-
-
-def _load(name: str) -> click.Command:
-    module = import_module(f"vrt_lite.cli.{_HOMES.get(name, name)}_command")
-    return getattr(module, "evaluate" if name == "eval" else name)
-
-
-def _names_clip(word: str) -> bool:
-    return os.path.lexists(word) or bool(Path(word).suffix) or any(sign in word for sign in "/\\*%")
+        if cmd_name not in _COMMANDS:
+            return None
+        module = import_module(f"vrt_lite.cli.{_HOMES.get(cmd_name, cmd_name)}_command")
+        return getattr(module, "evaluate" if cmd_name == "eval" else cmd_name)
 
 
 def _names_many(word: str) -> bool:
@@ -103,11 +96,10 @@ class _FileDefaults(dict[str, Any]):
         variables = {parameter.name: parameter.envvar for parameter in ctx.command.params if parameter.envvar}
         if not variables or ctx.resilient_parsing:
             return None
-        if _STORED not in ctx.meta:
-            from vrt_lite.stored_settings import KEYS, find_stored  # noqa: PLC0415 - the help does without
+        from vrt_lite.stored_settings import KEYS, find_stored  # noqa: PLC0415 - the help does without
 
-            ctx.meta[_STORED] = {KEYS[key].variable: kept.value for key, kept in find_stored().items()}
-        return ctx.meta[_STORED].get(variables.get(name))
+        stored = ctx.meta.setdefault(__name__, ctx.meta.get(__name__) or find_stored())
+        return next((of.value for key, of in stored.items() if KEYS[key].variable == variables.get(name)), None)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "default_map": _FileDefaults()})

@@ -12,6 +12,7 @@ import click
 
 from vrt_lite.cli.options import (
     FILE,
+    FILE_PATH,
     PATH,
     find_source,
     format_time,
@@ -34,7 +35,7 @@ from vrt_lite.errors import StoreError, UsageError, VideoError
 from vrt_lite.interfaces import Observe, ignore
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Finish
+    from vrt_lite.api import Finish, Judge
     from vrt_lite.records.judgement import Judgement
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import BothOrders
@@ -62,7 +63,7 @@ def _read_orders(ctx: click.Context, parameter: click.Parameter, value: str) -> 
     help="With --orders auto: a first order whose choice has this probability leaves no doubt. [default: 0.95]",
 )
 @json_option
-@click.option("--trace", metavar="FILE", type=PATH, help="Write each round as a JSON line.")
+@click.option("--trace", type=FILE_PATH, help="Write each round as a JSON line.")
 @click.option("--sheet", metavar="FILE.png", type=PATH, help="Draw the frames the judge saw.")
 @report_options
 @click.option("--measures/--no-measures", default=True, help="Measure both clips beside the judge. [default: measures]")
@@ -121,24 +122,36 @@ def compare(
                 from vrt_lite.show.judge_view import JudgeView, OrderSorter  # noqa: PLC0415
 
                 observe = OrderSorter(stack.enter_context(JudgeView(verbose=verbose > 0, live=verbose < 2)).observe)
-            given: dict[str, Any] = {"prompt": prompt, "trace": trace, "observe": observe, "finish": finish}
-            work = functools.partial(opened.compare, one, other, **given)
-            if kept:
-                from vrt_lite.runs.history import compare_once, describe_orders  # noqa: PLC0415
-
-                opened.connect(observe)
-                orders = describe_orders(settings.both_orders, settings.confidence) + (
-                    "" if measures else " unmeasured"
-                )
-                anew = again or bool(trace or sheet)
-                judgement, made = compare_once(work, opened, clips, prompt, store=kept, orders=orders, again=anew)
-            else:
-                judgement, made = work(), None
+            asked: dict[str, Any] = {"prompt": prompt, "again": again or bool(trace or sheet), "measures": measures}
+            judgement, made = _find_or_judge(opened, clips, kept, observe, **asked, trace=trace, finish=finish)
         if made and not quiet:
             print_text(f"found: this was judged before, {format_time(made)}. To judge it anew: --again", err=True)
         print_judgement(judgement, as_json=as_json, advise=not quiet)
     if report:
         write_wanted(report, judgement, quiet=quiet)
+
+
+def _find_or_judge(
+    judge: Judge,
+    clips: tuple[Path, Path],
+    store: Store | None,
+    observe: Observe,
+    *,
+    prompt: str,
+    again: bool,
+    measures: bool,
+    **drawn: Any,
+) -> tuple[Judgement, float | None]:
+    """Return the judgement, and when it was made if it was found in the store."""
+    work = functools.partial(judge.compare, *clips, prompt=prompt, observe=observe, **drawn)
+    if store is None:
+        return work(), None
+    from vrt_lite.runs.history import compare_once, describe_orders  # noqa: PLC0415
+
+    judge.connect(observe)
+    orders = describe_orders(judge.settings.both_orders, judge.settings.confidence)
+    asked = orders if measures else f"{orders} unmeasured"
+    return compare_once(work, judge, clips, prompt, store=store, orders=asked, again=again)
 
 
 def print_judgement(judgement: Judgement, *, as_json: bool, advise: bool = True) -> None:

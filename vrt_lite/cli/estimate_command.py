@@ -164,10 +164,10 @@ def _estimate(
 
 def _print_parts(estimated: Estimated, memory: MachineMemory, efforts: dict[str, Estimated], *, as_json: bool) -> None:
     """Print an estimate by part, and what each effort takes in all."""
-    from vrt_lite.show.estimates import describe_settings, effort_to_json, show_efforts, show_parts  # noqa: PLC0415
+    from vrt_lite.show.estimates import describe_settings, show_efforts, show_parts  # noqa: PLC0415
 
     if as_json:
-        listed = [effort_to_json(*of) for of in efforts.items()]
+        listed = [{"effort": effort, **_to_json(of)} for effort, of in efforts.items()]
         print_json(_to_json(estimated) | {"efforts": listed, "machine": memory})
         return
     show_parts(estimated, memory)
@@ -218,12 +218,13 @@ def _free_disk() -> int:
 
 def _to_json(estimated: Estimated) -> dict[str, object]:
     estimate, option = estimated.plan.estimate, estimated.option
+    limits = ("max_pixels", "tool_max_pixels", "first_frames", "rounds", "max_new_tokens")
     return {
         "model": estimated.name,
         "quant": option and option.quant,
         "fits": not estimated.refusal,
         "context": estimate.context,
-        "max_pixels": estimate.profile.max_pixels,
+        **{name: getattr(estimate.profile, name) for name in limits},
         "terms": [{"name": term.name, "bytes": term.cpu, "gpu_bytes": term.gpu} for term in estimate.terms],
         "bytes": estimate.cpu_bytes,
         "gpu_bytes": estimate.gpu_bytes,

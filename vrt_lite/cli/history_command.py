@@ -19,6 +19,7 @@ from vrt_lite.cli.options import (
 )
 from vrt_lite.cli.runs_command import STATUS
 from vrt_lite.errors import UsageError
+from vrt_lite.stored_settings import Number
 
 _HEADINGS = ("ID", "JUDGED", "VIDEO 1", "VIDEO 2", "RESULT", "JUDGE", "PROMPT")
 _ID_CHARACTERS = 8
@@ -27,7 +28,7 @@ _PROMPT_CHARACTERS = 40
 
 @click.command(epilog=STATUS)
 @click.argument("id", metavar="[ID]", required=False)
-@click.option("-n", "count", metavar="N", type=click.IntRange(1), default=20, help="List the newest N. [default: 20]")
+@click.option("-n", "count", type=Number(1), default=20, help="List the newest N. [default: 20]")
 @click.option("--rm", "remove", is_flag=True, help="Delete the comparison with this ID.")
 @store_option
 @json_option

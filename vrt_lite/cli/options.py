@@ -17,8 +17,8 @@ from click.core import ParameterSource
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import MOST_SEQUENCES
 from vrt_lite.protocol.messages import DIMENSIONS, Dimension
-from vrt_lite.settings import LOCAL_SETTINGS, MOST_JOBS, Remote, Settings
-from vrt_lite.stored_settings import KEYS, LOCAL
+from vrt_lite.settings import LOCAL_SETTINGS, Remote, Settings
+from vrt_lite.stored_settings import KEYS, LOCAL, Number
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -30,11 +30,14 @@ if TYPE_CHECKING:
     from vrt_lite.show.screen import Screen
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
+_Made = TypeVar("_Made")
 _Option = Callable[[Any], Any]
 FILE: Final = click.Path(readable=False)
 """The type of an argument that may name a file: a shell completes it, and the command checks it."""
 PATH: Final = click.Path(path_type=Path)
-PRESETS = "model-card, videogen-reward, text2video-human or mj-bench-video"
+FILE_PATH: Final = click.Path(dir_okay=False, path_type=Path)
+FOLDER: Final = click.Path(file_okay=False, path_type=Path)
+PRESETS = "model-card, videogen-reward, mj-bench-video or text2video-human"
 _SOURCES: Final[dict[ParameterSource | None, Source]] = {
     ParameterSource.COMMANDLINE: "option",
     ParameterSource.ENVIRONMENT: "environment",
@@ -50,9 +53,13 @@ _OUTDONE_BY_EFFORT: Final = ("max_pixels", "tool_max_pixels", "first_frames", "r
 
 def complete_models(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """Return the models that are here and begin so; if there are none, let the shell complete the name of a file."""
-    from vrt_lite.cli.completion_command import list_models  # noqa: PLC0415 - only while a shell completes
+    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only while a shell completes
 
-    return list_models(begun)
+    from vrt_lite.models import bundled_names  # noqa: PLC0415
+    from vrt_lite.models.library import stored_models  # noqa: PLC0415
+
+    names = [*bundled_names(), *(model.manifest.name for model in stored_models())]
+    return [CompletionItem(name) for name in names if name.startswith(begun)] or [CompletionItem(begun, type="file")]
 
 
 def stored_option(name: str, *names: str, **more: Any) -> _Option:
@@ -98,10 +105,10 @@ model_argument = click.argument(
     envvar=KEYS["model"].variable,
     shell_complete=complete_models,
 )
-projector_option = click.option("--projector", metavar="FILE", type=PATH, help="The projector (mmproj) GGUF.")
+projector_option = click.option("--projector", type=FILE_PATH, help="The projector (mmproj) GGUF.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Only the result, and errors.")
-store_option = click.option("--store", metavar="FILE", type=PATH, help="The store of runs. [default: the user's]")
+store_option = click.option("--store", type=FILE_PATH, help="The store of runs. [default: the user's]")
 jobs_option = stored_option("jobs")
 size_options = _add_options(
     click.option(
@@ -137,7 +144,7 @@ judge_options = _add_options(
     size_options,
     stored_option("threads"),
     click.option("--temperature", metavar="T", type=click.FloatRange(0, 10), help="0 is greedy. [default: 0]"),
-    click.option("--seed", metavar="N", type=click.IntRange(0, 2**32 - 1), help="[default: 0]"),
+    click.option("--seed", type=Number(0, 2**32 - 1), help="[default: 0]"),
     click.option(
         "--evidence", is_flag=True, help="Experimental: tell any judge in its prompt what was measured. [default: off]"
     ),
@@ -159,7 +166,7 @@ run_options = _add_options(
 """Those, and the options of a run: `take_run` reads them."""
 prompt_options = _add_options(
     click.option("-p", "--prompt", metavar="TEXT", help="The text the clips were made from."),
-    click.option("--prompt-file", metavar="FILE", type=PATH, help="Read the prompt from a file."),
+    click.option("--prompt-file", type=FILE_PATH, help="Read the prompt from a file."),
 )
 """The two ways to give a prompt: `take_prompt` reads them."""
 report_options = _add_options(
@@ -198,20 +205,12 @@ class ChosenJudge:
             raise ModelError(f"{error}. Without --model, {self.model!r} is set. See: vrt-lite config") from error
 
     def choose_jobs(self, jobs: int | None) -> int:
-        """Return how many jobs to use: by default what `tune` found for the model here, 1 if there is nothing.
-
-        UsageError for more than the judge can use.
-        """
+        """Return how many jobs to use: by default what `tune` found for the model here, 1 if there is nothing."""
         if jobs is None:
             from vrt_lite.tuning import find_tuning  # noqa: PLC0415
 
             tuning = None if self.backend else find_tuning(self.model, self.projector)
             return tuning.jobs if tuning else 1
-        if jobs > MOST_SEQUENCES and self.backend is None and find_source("jobs") == "option":
-            raise UsageError(
-                f"--jobs {jobs} is too many: on this machine at most {MOST_SEQUENCES} pairs are judged at once, and "
-                f"{MOST_JOBS} on a server (--backend URL)."
-            )
         return jobs if self.backend else min(jobs, MOST_SEQUENCES)
 
 
@@ -259,16 +258,21 @@ class ChosenRun:
     quiet: bool
     verbose: int
 
-    def open_judge(self, store: Store) -> Judge:
-        """Open the judge in a process of its own. The store remembers files' digests."""
-        options: dict[str, Any] = {"process": True, "jobs": self.jobs, "digest": store.digest}
-        return self.judge.open(verbose=self.verbose > 1, **options)
-
     def open_screen(self, *, quiet: bool = False) -> Screen:
         """Open a screen for the progress."""
         from vrt_lite.show.screen import Screen  # noqa: PLC0415
 
         return Screen(quiet=self.quiet or quiet, live=self.verbose < 2)
+
+    def judge_with(self, view: Any, work: Callable[..., _Made]) -> _Made:
+        """Let `work` judge with a store, a judge in a process of its own, and a view as its watcher."""
+        from vrt_lite.runs.store import Store  # noqa: PLC0415
+
+        with Store(self.store) as store:
+            options: dict[str, Any] = {"process": True, "jobs": self.jobs, "digest": store.digest}
+            with self.judge.open(verbose=self.verbose > 1, **options) as judge, view:
+                judge.connect(view.observe)
+                return work(store=store, judge=judge, watcher=view, name=self.name, jobs=self.jobs)
 
 
 def take_run(options: dict[str, Any]) -> ChosenRun:
@@ -292,10 +296,8 @@ def take_prompt(options: dict[str, Any]) -> str:
         with open_to_read(path) as file:
             # A character is at most four bytes; one byte more is enough to know that it is too long.
             return file.read(4 * LONGEST_PROMPT + 1).decode("utf-8-sig").rstrip("\r\n")
-    except OSError as error:
-        raise UsageError(f"The prompt file {path} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"The prompt file {path} is not UTF-8 text, or is too long.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"The prompt file {path} cannot be read as a short text in UTF-8: {error}.") from error
 
 
 def open_existing_store(path: Path | None) -> Store:
@@ -328,7 +330,7 @@ def print_json(value: object) -> None:
 def _to_plain(record: object) -> Any:
     from msgspec import to_builtins  # noqa: PLC0415 - only for records; `doctor` runs without it
 
-    return to_builtins(record)
+    return str(record) if isinstance(record, Path) else to_builtins(record)
 
 
 def format_time(seconds: float, *, whole: bool = False) -> str:

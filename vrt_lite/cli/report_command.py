@@ -13,7 +13,6 @@ from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
 
 STATUS = "Exit status: 0 written, 2 usage, 7 the store is damaged, or cannot be read or written, 130 interrupted."
-_LARGEST = 64 * 2**20
 
 
 @click.command(epilog=STATUS)
@@ -45,9 +44,9 @@ def report(what: str, *, output: Path | None, embed: bool, open_it: bool, store:
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     if what.lower().endswith(".json"):
         source = Path(what)
+        judged = _read_json(source)
         target = check_target(output or source.with_suffix(".html"), source=source, overwrite=overwrite)
-        wanted = WantedReport(target, embed, open_it)
-        write_wanted(wanted, _read_json(source), beside=source.absolute().parent)
+        write_wanted(WantedReport(target, embed, open_it), judged, beside=source.absolute().parent)
         return
     with open_existing_store(store) as opened:
         run = opened.run(what)
@@ -63,10 +62,7 @@ def _read_json(path: Path) -> Any:
 
     try:
         with open_to_read(path) as file:
-            data = file.read(_LARGEST + 1)
-        if len(data) > _LARGEST:
-            raise UsageError(f"{path} is larger than {_LARGEST >> 20} MB: no judgement is.")
-        return json.loads(data)
+            return json.load(file)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vrt_lite.cli.options import print_text
+from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,22 +52,17 @@ def check_target(output: Path, *, source: Path | None = None, overwrite: bool | 
         if not output.parent.is_dir():
             raise UsageError(f"The report {output} cannot be written: there is no folder {output.parent}.")
         if os.path.lexists(output):
-            if not output.is_file():
-                raise UsageError(f"The report {output} cannot be written: it is no regular file.")
-            if source and source.exists() and output.samefile(source):
+            with open_to_read(output) as file:
+                is_report = b'content="vrt-lite ' in file.read(4096)
+            if source and output.samefile(source):
                 raise UsageError(f"{output} is what the report is made from; write to another file.")
-            if not overwrite and b'content="vrt-lite ' not in _read_start(output):
+            if not (is_report or overwrite):
                 other = "" if overwrite is None else ", or --overwrite"
                 raise UsageError(f"{output} is there and is no report: give another name{other}.")
     except (OSError, ValueError) as error:
         raise UsageError(f"The report {str(output)!r} cannot be written: {error}.") from error
     check_name(output)
     return output
-
-
-def _read_start(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(4096)
 
 
 def write_wanted(
@@ -78,24 +74,23 @@ def write_wanted(
 ) -> None:
     """Write the report, open it if that is wanted, and say so unless `quiet`."""
     from vrt_lite.show.screen import Screen, Status  # noqa: PLC0415
-    from vrt_lite.show.wrapping import print_wrapped  # noqa: PLC0415
     from vrt_lite.viewer import write_report  # noqa: PLC0415
 
+    path = wanted.path
     with Screen(quiet=quiet or not wanted.embed) as screen:
 
         def tell(line: str) -> None:
             screen.show(Status(line))
 
-        write_report(source, wanted.path, beside=beside, embed=tell if wanted.embed else None)
+        write_report(source, path, beside=beside, embed=tell if wanted.embed else None)
     if not quiet:
-        size = wanted.path.stat().st_size / 2**20
         then = "" if wanted.open_it else ": open it in a browser"
-        print_wrapped(f"{wanted.path} is written ({size:.1f} MB){then}", sys.stderr)
+        print_text(f"{path} is written ({path.stat().st_size / 2**20:.1f} MB){then}", err=True)
     if wanted.open_it:
         import webbrowser  # noqa: PLC0415
 
-        if not webbrowser.open(wanted.path.absolute().as_uri()):
-            print_wrapped(f"No browser was found: open {wanted.path} in one.", sys.stderr)
+        if not webbrowser.open(path.absolute().as_uri()):
+            print_text(f"No browser was found: open {path} in one.", err=True)
 
 
 def write_run_report(wanted: WantedReport, name: str, store: Path | None, *, quiet: bool) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vrt_lite.cli.options import (
-    PATH,
+    FILE_PATH,
     format_time,
     json_option,
     open_existing_store,
@@ -117,7 +117,7 @@ def _show_results(run: Run, *, verbose: bool) -> None:
 
 @click.command(epilog=STATUS)
 @run_argument
-@click.option("-o", "--output", metavar="FILE", required=True, type=PATH, help="FILE.csv, FILE.jsonl, or - for JSONL.")
+@click.option("-o", "--output", required=True, type=FILE_PATH, help="FILE.csv, FILE.jsonl, or - for JSONL.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
 @store_option
 def export(run: str, *, output: Path, overwrite: bool, store: Path | None) -> None:
