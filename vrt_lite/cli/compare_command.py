@@ -29,7 +29,7 @@ from vrt_lite.cli.options import (
     take_judge,
     take_prompt,
 )
-from vrt_lite.cli.report_writing import take_report, write_wanted
+from vrt_lite.cli.report_command import take_report, write_wanted
 from vrt_lite.clip_files import add_rate, find_files
 from vrt_lite.errors import StoreError, UsageError, VideoError
 from vrt_lite.interfaces import Observe, ignore

@@ -140,7 +140,7 @@ def _row(entry: ListedModel, published: list[PublishedAccuracy]) -> tuple[str, .
 @click.option("--clear-uploads", is_flag=True, help="Delete the clips that were sent to vrt-lite serve.")
 @stored_option("cache-mb", hidden=True)
 def cache(*, clear: bool, clear_uploads: bool, cache_mb: int | None) -> None:
-    """Show or delete what is kept on disk.
+    """Show what is kept on disk, and delete it before if that is asked for.
 
     That is encoded frames, measures of clips, and uploads. Of encoded frames, beyond 2000 megabytes the least
     recently used are deleted; another limit, or 0 to keep none:
@@ -152,25 +152,18 @@ def cache(*, clear: bool, clear_uploads: bool, cache_mb: int | None) -> None:
     from vrt_lite.measures import kept as measures  # noqa: PLC0415
     from vrt_lite.web.upload_folder import list_uploads  # noqa: PLC0415
 
-    disk, folder = embeddings.users_disk(cache_mb), embeddings.cache_folder()
-    entries, size_bytes = embeddings.usage(folder)
-    clips = len(list(measures.list_files(measures.measures_folder())))
-    uploads = list_uploads(data_home() / "uploads")
-    sent = f"{len(uploads)} uploads{{}}, {format_bytes(sum(size for _, size in uploads))}"
+    disk, folder, uploads = embeddings.users_disk(cache_mb), embeddings.cache_folder(), data_home() / "uploads"
     if clear:
         with disk_errors():
             embeddings.clear(folder)
             measures.clear(measures.measures_folder())
-        click.echo(f"{entries} embeddings are deleted, {format_bytes(size_bytes)}")
-        click.echo(f"the measures of {clips} clips are deleted")
-    if clear_uploads:
-        for upload, _ in uploads:
-            shutil.rmtree(upload, ignore_errors=True)
-        click.echo(sent.format(" are deleted"))
-    if clear or clear_uploads:
-        return
-    print_text(str(folder))
+    for upload, _ in list_uploads(uploads) if clear_uploads else ():
+        shutil.rmtree(upload, ignore_errors=True)
+    entries, size_bytes = embeddings.usage(folder)
     bound = f"at most {disk.most_bytes / 1e6:.0f} MB" if disk else "off: cache-mb is 0"
+    clips = len(list(measures.list_files(measures.measures_folder())))
+    sent = [size for _, size in list_uploads(uploads)]
+    print_text(str(folder))
     click.echo(f"{entries} embeddings, {format_bytes(size_bytes)} ({bound})")
     click.echo(f"measures of {clips} clips")
-    print_text(sent.format(f" in {data_home() / 'uploads'}"))
+    print_text(f"{len(sent)} uploads in {uploads}, {format_bytes(sum(sent))}")

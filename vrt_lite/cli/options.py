@@ -172,7 +172,7 @@ prompt_options = _add_options(
 report_options = _add_options(
     click.option("--report", metavar="FILE.html", type=PATH, help="Write a report: one HTML file."), page_options
 )
-"""The options that write a report: `report_writing.take_report` reads them."""
+"""The options that write a report: `report_command.take_report` reads them."""
 
 
 @dataclass(frozen=True, slots=True)

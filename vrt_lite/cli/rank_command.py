@@ -22,7 +22,7 @@ from vrt_lite.cli.options import (
     take_prompt,
     take_run,
 )
-from vrt_lite.cli.report_writing import WantedReport, take_report, write_run_report
+from vrt_lite.cli.report_command import WantedReport, take_report, write_run_report
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError, WorkerEndedError
 from vrt_lite.stored_settings import Number
 
