@@ -131,8 +131,9 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        going_on = " What is done is kept: the same command goes on from there."
-        return _print_error(f"Interrupted.{going_on if arguments[0] in _GO_ON else ''}", INTERRUPTED)
+        if arguments[0] in _GO_ON:
+            _print_error("What is done is kept: the same command goes on from there.", INTERRUPTED)
+        return _print_error("Interrupted.", INTERRUPTED)
     except BrokenPipeError:
         _drop_output(sys.stdout)  # the reader went away
         return UNEXPECTED
@@ -152,7 +153,8 @@ def _explain(error: Exception) -> tuple[str, int]:
         ctx = error.ctx if isinstance(error, click.UsageError) else None
         # click lists choices line by line.
         message = " ".join(error.format_message().split())
-        return f"{message} See: {ctx.command_path if ctx else 'vrt-lite'} --help", error.exit_code
+        end = "" if message.endswith((".", "?")) else "."
+        return f"{message}{end} See: {ctx.command_path if ctx else 'vrt-lite'} --help", error.exit_code
     if isinstance(error, MemoryError):
         return "Not enough memory. Close other programs, or lower --max-pixels or --ctx.", OutOfMemoryError.status
     if short := explain_shortage(error):
