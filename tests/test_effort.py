@@ -228,6 +228,7 @@ def test_estimate_shows_the_memory_and_seconds_of_each_effort(capsys: pytest.Cap
         return json.loads(capsys.readouterr().out)
 
     said = estimated("--memory", "16")
+    assert said["seconds"] is None, "the time on a machine that is only assumed is not known"
     efforts = {effort.pop("effort"): effort for effort in said["efforts"]}
     assert list(efforts) == list(EFFORTS)
     assert [effort["max_pixels"] // TOKEN for effort in efforts.values()] == [256, 512, 768]

@@ -107,10 +107,12 @@ def rm(model: str) -> None:
     name = model.partition(":")[0]
     if name in bundled_names():
         raise ModelError(f"{name} comes with vrt-lite and is not deleted.")
-    stored = library.find_stored(model) if is_plain_name(name.replace("/", "--")) else None
-    if not stored and name not in library.partial_names():
+    if not is_plain_name(name.replace("/", "--")):
         raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
     with disk_errors(), locked(name):
+        stored = library.find_stored(model)
+        if not stored and name not in library.partial_names():
+            raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
         freed = library.partial_bytes(name) + (stored.size_bytes if stored else 0)
         library.remove_folder(library.partial_folder(name))
         library.remove_folder(library.model_folder(name))
