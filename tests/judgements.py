@@ -15,7 +15,7 @@ from vrt_lite.interfaces import Observe, ignore
 from vrt_lite.judge import Pair, judge_with
 from vrt_lite.pair_frames import Workspace
 from vrt_lite.profile import default_profile
-from vrt_lite.protocol.messages import FrameRef, Odds, Reply
+from vrt_lite.protocol.messages import Dimension, FrameRef, Odds, Reply
 from vrt_lite.protocol.verdict import TIE, BothOrders, Verdict, join_orders, make_verdict, prefer
 from vrt_lite.recording import ShownPair, record_order
 from vrt_lite.records.judgement import (
@@ -29,7 +29,6 @@ from vrt_lite.records.judgement import (
     SettingsUsed,
     Timings,
 )
-from vrt_lite.settings import Wording
 from vrt_lite.video import ClipInfo
 
 FINAL = "<snapshot>Sharp.</snapshot>\n<think>Enough.</think>\n<final answer>TA=0, VQ=2, MQ=1, OA=2</final answer>"
@@ -106,7 +105,7 @@ def judgement(
         orders.append(record_order(first, trial, pair, profile))
     one, other = (*(order.verdict for order in orders), None, None)[:2]
     joined, both = join_orders(one, other) or BothOrders(TIE), len(orders) == 2
-    words = {key: Wording(dimension or d.name, d.explain) for key, d in profile.dimensions.items()}
+    words = {key: Dimension(dimension or d.name, d.explain) for key, d in profile.dimensions.items()}
     return Judgement(
         prompt=prompt or None,
         model=ModelUsed("vrt-tiny-0", FileUsed("t.gguf", NO_SHA256), FileUsed("p.gguf", NO_SHA256)),

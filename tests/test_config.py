@@ -15,14 +15,14 @@ from pull_commands import Commands
 
 from vrt_lite.backends import describe_machine
 from vrt_lite.cli import cli, run
-from vrt_lite.cli.options import ChosenJudge, find_sources, take_settings
+from vrt_lite.cli.options import ChosenJudge, find_source, take_settings
 from vrt_lite.diagnosis.all_checks import check_settings
 from vrt_lite.disk import settings_path
 from vrt_lite.errors import UsageError
 from vrt_lite.models import find
 from vrt_lite.profile import default_profile
 from vrt_lite.settings import Remote, Settings, key_of
-from vrt_lite.stored_settings import KEYS, find_stored, store_value
+from vrt_lite.stored_settings import KEYS, Number, find_stored, parse_value, store_value
 from vrt_lite.tuning import Tuning, keep, tuning_path
 
 CLIPS = [str(Path(__file__).parent.parent / "examples" / name) for name in ("star.mp4", "circle.mp4")]
@@ -89,7 +89,7 @@ def in_force(key: str, option: Any = None) -> tuple[Any, str | None]:
         words = [f"--{'' if option else 'no-'}{key}"] if isinstance(option, bool) else [f"--{key}", str(option)]
     with parsed("compare" if key == "orders" else "rank", *CLIPS, *words) as ctx:
         name = "both_orders" if key == "orders" else key.replace("-", "_")
-        return ctx.params[name], find_sources()[name]
+        return ctx.params[name], find_source(name)
 
 
 def taken(*words: str) -> Settings:
@@ -161,34 +161,36 @@ def test_where_a_setting_comes_from_is_no_part_of_a_judgements_key() -> None:
 
 def test_numbers_are_allowed_as_far_as_they_can_be_used() -> None:
     for name, key in KEYS.items():
-        if key.most < 0:
+        if not isinstance(key.type, Number):
             continue
-        assert [key.parse(n) for n in (key.least - 1, key.most + 1, 1.0, [1], True)] == [None] * 5
-        assert [key.parse(n) for n in (key.least, str(key.most))] == [key.least, key.most]
+        least, most = key.type.numbers[0], key.type.numbers[-1]
+        for wrong in (least - 1, most + 1, 1.0, [1], True, "9" * 5000):
+            with pytest.raises(UsageError, match="is not allowed; give"):
+                parse_value(name, wrong)
+        assert [parse_value(name, n) for n in (least, str(most))] == [least, most]
         field = name.replace("-", "_")
         other = {"workspace": {"first_frames": 1}, "first_frames": {"workspace": 10_000}}.get(field, {})
         if hasattr(default_profile(), field):
-            for value in (key.least, key.most):
+            for value in (least, most):
                 assert getattr(Settings(**{field: value, **other}).applied_to(default_profile()), field) == value
             with pytest.raises(UsageError, match=field):
-                Settings(**{field: key.least - 1, **other}).applied_to(default_profile())
+                Settings(**{field: least - 1, **other}).applied_to(default_profile())
 
 
 REFUSED = {
-    "rouns = 3": "'rouns', which nothing reads; the nearest key is rounds",
+    "rouns = 3": "nothing reads the key 'rouns'; the nearest key is rounds",
     "max_pixels = 784": "the nearest key is max-pixels",
     "colour = 1": "vrt-lite config lists the keys",
-    "rounds = 'many'": "has 'many' for rounds, which is not allowed; give 1 to 100",
-    "cache = 2": "give true or false",
-    "kv-type = 'q4_0'": "give f16 or q8_0",
-    "ctx = 'much'": "give at least 256 or auto",
-    "model = ''": "give a name, folder or text GGUF",
-    "orders = 'maybe'": "give one, both or auto",
-    "orders = []": "give one, both or auto",
-    "effort = 'most'": "give quick, balanced or full",
-    "backend = 'ftp://host'": "give local or http://HOST/v1",
-    "[compare]\nrounds = 3": "'compare', which nothing reads",
-    '"a\\u0007\\nb" = 3': "which nothing reads",
+    "rounds = 'many'": "rounds: 'many' is not allowed; give 1..100. Correct it, or: vrt-lite config unset rounds",
+    "cache = 2": "cache: '2' is not a valid boolean",
+    "kv-type = 'q4_0'": "'q4_0' is not one of 'f16', 'q8_0'",
+    "ctx = 'much'": "give 256..|auto",
+    "orders = 'maybe'": "is not one of 'one', 'both', 'auto'",
+    "orders = []": "is not one of 'one', 'both', 'auto'",
+    "effort = 'most'": "is not one of 'quick', 'balanced', 'full'",
+    "backend = 'ftp://host'": "give one like http://127.0.0.1:8000/v1",
+    "[compare]\nrounds = 3": "nothing reads the key 'compare'",
+    '"a\\u0007\\nb" = 3': "nothing reads the key",
 }
 
 
@@ -196,7 +198,7 @@ REFUSED = {
 def test_what_cannot_be_used_is_named_and_the_command_helps(text: str, commands: Commands) -> None:
     settings_path().write_text(f"# mine\nwindow = 2\n{text}\n", encoding="utf-8")
     line = refusal(commands, "cache")
-    assert line.startswith(f"vrt-lite: The settings file {settings_path()} ")
+    assert line.startswith(f"vrt-lite: The settings file {settings_path()}: ")
     assert REFUSED[text] in line
     step = problem_step()
     assert step in line or not step.isprintable()
@@ -210,13 +212,12 @@ def test_what_cannot_be_used_is_named_and_the_command_helps(text: str, commands:
 
 def test_a_damaged_file_is_left_alone(commands: Commands) -> None:
     path = settings_path()
-    for damaged in (b"rounds = 3\nmodel = \n", b"\xff\xfe", b"a = " + b"[" * 9000, b"#" * (2**20 + 1)):
+    for damaged in (b"rounds = 3\nmodel = \n", b"\xff\xfe", b"a = " + b"[" * 9000):
         path.write_bytes(damaged)
         for command in (["cache"], ["config", "set", "rounds", "3"], ["config", "unset", "rounds"]):
             line = refusal(commands, *command)
-            assert f"The settings file {path} is not valid TOML (" in line
+            assert f"The settings file {path} cannot be " in line
         assert path.read_bytes() == damaged
-    assert "more than 1048576 bytes" in line
     assert str(path) in problem_step()
     # What needs no settings works, and so does the help.
     for command in (["runs"], ["config", "path"], ["compare", "--help"]):
@@ -228,15 +229,17 @@ def test_a_damaged_file_is_left_alone(commands: Commands) -> None:
     assert str(path) in problem_step()
 
 
-@pytest.mark.parametrize("key", [name for name, key in KEYS.items() if not key.text])
+@pytest.mark.parametrize("key", [name for name, key in KEYS.items() if key.type != click.STRING])
 def test_a_variable_that_cannot_be_used_is_named(key: str, commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
-    variable, allowed = KEYS[key].variable, KEYS[key].allowed
+    variable = KEYS[key].variable
     monkeypatch.setenv(variable, "what?")
-    assert f"{variable} has 'what?' for {key}, which is not allowed; give {allowed}" in refusal(commands, "cache")
-    assert variable in problem_step()
-    assert f"give {allowed}" in refusal(commands, "config", "set", key, "what?")
+    for command in (["cache"], ["rank", *CLIPS], ["serve"], ["estimate"]):
+        line = refusal(commands, *command)
+        assert f"The variable {variable}: {key}: " in line
+        assert problem_step() in line
+    assert f"vrt-lite: {key}: " in refusal(commands, "config", "set", key, "what?")
     assert f"the nearest key is {key}" in refusal(commands, "config", "set", f"{key}s", "what?")
-    assert "vrt-lite config lists the keys" in refusal(commands, "config", "unset", "colour")
+    assert "vrt-lite config lists the keys" in refusal(commands, "config", "set", "colour", "what?")
     assert not settings_path().exists()
 
 
@@ -276,13 +279,13 @@ def test_changing_the_file_keeps_what_a_user_wrote(tmp_path: Path, *, linked: bo
     path.write_text("[mine]\ncolour = 1\n", encoding="utf-8")
     store_value("rounds", 3)
     assert run(["config", "unset", "mine"]) == 0
-    assert {name: kept.value for name, kept in find_stored({}).items()} == {"rounds": 3}
+    assert {name: kept.value for name, kept in find_stored().items()} == {"rounds": 3}
 
 
 def test_changes_at_once_are_all_kept() -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda item: store_value(item[0], item[1][0]), VALUES.items()))
-    assert {name: kept.value for name, kept in find_stored({}).items()} == {n: v[0] for n, v in VALUES.items()}
+    assert {name: kept.value for name, kept in find_stored().items()} == {n: v[0] for n, v in VALUES.items()}
 
 
 def test_a_model_that_is_set(tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,11 +295,13 @@ def test_a_model_that_is_set(tmp_path: Path, commands: Commands, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     for given, kept in (("judge", str(tmp_path / "judge")), ("vrt-tiny-0", "vrt-tiny-0")):
         assert run(["config", "set", "model", given]) == 0
-        assert find_stored({})["model"].value == kept  # a name comes before a folder
+        assert find_stored()["model"].value == kept  # a name comes before a folder
     store_value("model", "gone")
     commands.refuse("Without --model, 'gone' is set. See: vrt-lite config", "compare", *CLIPS)
     store_value("first-frames", 60)
-    assert "not given with this command: first-frames" in refusal(commands, "estimate", "vrt-tiny-2").lower()
+    line = refusal(commands, "estimate", "vrt-tiny-2")
+    assert "first_frames" in line
+    assert line.endswith("What is set for all commands: vrt-lite config")
 
 
 def test_the_file_lies_where_this_system_keeps_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

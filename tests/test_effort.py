@@ -179,7 +179,7 @@ def test_an_unknown_effort_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(UsageError, match="choose one of quick, balanced, full"):
         Settings(effort=wrong).applied_to(PROFILE)
     assert run(["compare", "a.mp4", "b.mp4", "--effort", "most"]) == 2
-    assert "give quick, balanced or full" in capsys.readouterr().err
+    assert "'most' is not one of 'quick', 'balanced', 'full'." in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -229,6 +229,7 @@ def test_estimate_shows_the_memory_and_seconds_of_each_effort(capsys: pytest.Cap
         return json.loads(capsys.readouterr().out)
 
     said = estimated("--memory", "16")
+    assert said["seconds"] is None, "the time on a machine that is only assumed is not known"
     efforts = {effort.pop("effort"): effort for effort in said["efforts"]}
     assert list(efforts) == list(EFFORTS)
     assert [effort["max_pixels"] // TOKEN for effort in efforts.values()] == [256, 512, 768]

@@ -154,7 +154,7 @@ def test_damaged_json_in_a_store_is_said_with_status_7(capfd: pytest.CaptureFixt
     of_a_field = "UPDATE judgements SET light = json_set(light, '$.{}', json(?))"
     fields = [of_a_field.format(name) for name in ("verdict", "verdict.overall", "verdict.dimensions", "warnings")]
     export, report = (
-        ["export", "stars", "-o", "-", "--format", "csv"],
+        ["export", "stars", "-o", "-"],
         ["report", "stars", "-o", str(tmp_path / "a.html")],
     )
     assert run(RANK) == 0

@@ -115,7 +115,7 @@ def stuck():
             time.sleep(60)
         except KeyboardInterrupt:
             pass
-cli._COMMANDS["stuck"] = ""
+cli._COMMANDS.append("stuck")
 cli._Commands.get_command = lambda self, ctx, name: stuck
 """
 

@@ -75,7 +75,9 @@ class Walk:
         return self.say("compare", *self.clips, "--prompt", PROMPT, *options)
 
     def export(self, run: str, form: str) -> str:
-        return self.say("export", run, "-o", "-", "--format", form)
+        path = self.folder / f"run.{form}"
+        self.say("export", run, "-o", str(path), "--overwrite")
+        return path.read_text(encoding="utf-8")
 
     def report(self, run: str) -> list[Any]:
         """What a run's report holds: the overview, the list of pairs, the pairs, and the table."""

@@ -371,7 +371,7 @@ def test_numbered_pictures_get_the_very_odds_that_they_get_as_a_video(
     [
         (".webp", ("--fps", "8"), "--fps 8 is for numbered pictures"),
         ("", ("--fps", "0"), "--fps"),
-        ("", ("--sheet", "a/0003.png"), "is one of the clips"),
+        ("", ("--sheet", "a/0003.png"), "is also one of the clips"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

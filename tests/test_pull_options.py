@@ -115,7 +115,7 @@ def test_the_table_of_a_recipe_needs_no_network_and_says_what_the_plan_says(comm
     assert told["gpu_bytes"] == plan.estimate.gpu_bytes
     assert (told["bytes"], told["max_pixels"]) == (plan.estimate.cpu_bytes, plan.profile.max_pixels)
     assert told["engine"]["gpu_layers"] == plan.settings.gpu_layers
-    alone = commands.read(*THINKER, "--quant", "q6_k")
+    alone = commands.read("estimate", "vr-thinker-7b:q6_k", *THINKER[2:])
     assert [effort["effort"] for effort in alone.pop("efforts")] == ["quick", "balanced", "full"]
     assert {**table["quants"][1], "machine": table["machine"]} == alone
 
@@ -165,10 +165,8 @@ def test_a_model_that_is_here_is_estimated_on_an_assumed_gpu(commands: Commands)
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (("--quant", "q8_0"), 2, "--quant is for a model that can be pulled; vrt-tiny-2 is here, so leave it out."),
         (("vr-thinker-7b", "--projector", "x.gguf"), 2, "--projector is for a model that is here"),
-        (("vr-thinker-7b:q8_0", "--quant", "q4_k_m"), 2, "names a quant, and --quant q4_k_m another"),
-        (("vr-thinker-7b", "--quant", "q9_9"), 4, "vr-thinker-7b is not known as 'q9_9'; choose "),
+        (("vr-thinker-7b:q9_9",), 4, "vr-thinker-7b is not known as 'q9_9'; choose "),
         (("someone/judge-GGUF",), 4, "Model 'someone/judge-GGUF' is not here."),
         (("qwen2.5-vl-3b:q2_k",), 4, "qwen2.5-vl-3b is not known as 'q2_k'; choose q8_0, q4_k_m."),
         (("./no/folder",), 4, "is not here"),

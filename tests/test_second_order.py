@@ -128,8 +128,8 @@ def test_the_record_the_terminal_and_the_report_say_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("--orders=maybe", "'maybe' for orders, which is not allowed; give one, both or auto."),
-        ("--orders=", "'' for orders, which is not allowed"),
+        ("--orders=maybe", "'--orders': 'maybe' is not one of 'one', 'both', 'auto'."),
+        ("--orders=", "'' is not one of 'one', 'both', 'auto'."),
         ("--orders auto --skip-second-at 1", "1.0 is not in the range 0.5<x<1."),
         ("--skip-second-at 0.8", "--skip-second-at 0.8 is about --orders auto: give both."),
         ("--orders both --skip-second-at 0.8", "--skip-second-at 0.8 is about --orders auto: give both."),

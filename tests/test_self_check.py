@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clips import write_clip
 from web.conftest import EXAMPLES, ROOT, STAR
 
 sys.path.insert(0, str(ROOT / "tests" / "ranking"))
@@ -85,12 +84,3 @@ def test_the_default_judge_passes(capfd: pytest.CaptureFixture[str]) -> None:
     assert [(finding["kind"], finding["level"]) for finding in found] == [
         (f"judge_{key.lower()}", "ok") for key in KEYS
     ]
-
-
-def test_an_evaluation_checks_its_judge_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    table = tmp_path / "pairs.csv"
-    a, b = (write_clip(tmp_path / f"{frames}.mp4", frames=frames, size=(126, 70)) for frames in (16, 24))
-    rows = ["a,b,prompt,overall", f"{a},{b},A blue star moves up.,A", f"{b},{a},A red circle moves down.,B"]
-    table.write_text("\n".join(rows), encoding="utf-8")
-    assert run(["eval", str(table), "--self-check", "--quiet", "--budget", "0", "--store", str(tmp_path / "s")]) == 0
-    assert capfd.readouterr().err.count("self-check:") == 3

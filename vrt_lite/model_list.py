@@ -87,40 +87,31 @@ def list_model(name: str) -> ListedModel:
 
 
 def _list_bundled(name: str) -> ListedModel:
-    files, recipe = find(name), recipes()[name]
+    files = find(name)
     return ListedModel(
         name=name,
         state="bundled",
         quant=quant_of(files.text.name),
         disk_bytes=gguf_bytes(files.text) + files.projector.stat().st_size,
-        verified=recipe.verified,
-        licence=recipe.licence,
-        licence_url=recipe.licence_url,
         folder=str(files.text.parent),
-        **_estimate_files(files),
+        **_describe_recipe(name) | _estimate_files(files),
     )
 
 
 def _list_stored(model: StoredModel) -> ListedModel:
-    manifest, damage = model.manifest, model.damage
-    recipe, estimated = recipes().get(manifest.name), dict[str, Any]()
+    manifest, damage, estimated = model.manifest, model.damage, dict[str, Any]()
     try:
         estimated = {} if damage else _estimate_files(find(manifest.name))
     except ModelError as error:
         damage = str(error)
+    about = {name: getattr(manifest, name) for name in ("quant", "licence", "repository", "revision")}
     return ListedModel(
         name=manifest.name,
         state="damaged" if damage else "here",
-        quant=manifest.quant,
         disk_bytes=model.size_bytes,
-        verified=bool(recipe and recipe.verified),
-        licence=manifest.licence,
-        licence_url=recipe.licence_url if recipe else "",
-        repository=manifest.repository,
-        revision=manifest.revision,
         folder=str(model.folder),
         note=f"{damage}. Repair it: vrt-lite pull {manifest.name}" if damage else "",
-        **estimated,
+        **_describe_recipe(manifest.name) | about | estimated,
     )
 
 
@@ -141,12 +132,10 @@ def _list_recipe(recipe: Recipe) -> ListedModel:
         seconds=seconds,
         answers=offered.profile.answers,
         converted=offered.converted,
-        verified=recipe.verified,
-        licence=recipe.licence,
-        licence_url=recipe.licence_url,
         repository=recipe.repository,
         revision=recipe.revision,
         note=begun.note if begun.disk_bytes else "",
+        **_describe_recipe(recipe.name),
     )
 
 
@@ -156,6 +145,12 @@ def _list_begun(name: str) -> ListedModel:
     return ListedModel(
         name=name, state="begun", disk_bytes=arrived, licence="not known yet", repository=name, note=note
     )
+
+
+def _describe_recipe(name: str) -> dict[str, Any]:
+    """Whether the project has checked the model's verdicts, and its licence; nothing of a model that has no recipe."""
+    recipe = recipes().get(name)
+    return {field: getattr(recipe, field) for field in ("verified", "licence", "licence_url")} if recipe else {}
 
 
 def _estimate_files(files: ModelFiles) -> dict[str, Any]:

@@ -45,7 +45,7 @@ from vrt_lite.records.judgement import (
     Timings,
     Video,
 )
-from vrt_lite.settings import Settings, Wording, Wordings
+from vrt_lite.settings import Settings, Wordings
 
 if TYPE_CHECKING:
     from vrt_lite.video import Clip, ClipInfo
@@ -105,7 +105,8 @@ def make_judgement(
     if len(orders) == 1 and settings.both_orders and not skipped and not pointwise:
         warnings.append(warn_of_one_order(orders[0].first))
     warnings += warn_of_default_profile(mode, settings, used.model.name) if orders else ()
-    limited = bool(orders) and (settings.limits_pixels or settings.effort != "full")
+    chosen = (settings.max_pixels, settings.tool_max_pixels)
+    limited = bool(orders) and (settings.effort != "full" or chosen != (None, None))
     warnings += warn_of_prompt(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
     one, other = (*verdicts, None, None)[:2]
     joined = join_orders(one, other) or BothOrders(_tie_of(mode.profile, pair.prompt))
@@ -240,7 +241,7 @@ def record_round(r: Round, first: int, pair: ShownPair) -> JudgedRound:
 
 def record_settings(settings: Settings, profile: Profile, engine: EngineUsed | None) -> SettingsUsed:
     """Every setting, with the profile's value where the profile decides, and where it comes from."""
-    words = {key: Wording(d.name, d.explain) for key, d in profile.dimensions.items()}
+    words = profile.dimensions
     dimensions: Wordings = {"TA": words["TA"], "VQ": words["VQ"], "MQ": words["MQ"]}
     own: dict[str, Any] = {
         f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in ("cache_mb", "profile")

@@ -38,17 +38,10 @@ from vrt_lite.settings import MOST_JOBS, Remote, Settings
 class _Unwatched:
     """A watcher that shows nothing."""
 
-    def begins(self, *_: Any) -> None:
+    def observe(self, *_: Any, **__: Any) -> None:
         pass
 
-    def judged(self, *_: Any) -> None:
-        pass
-
-    def count(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def observe(self, *_: Any) -> None:
-        pass
+    begins = judged = count = observe
 
 
 def rank(

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, Literal, TypedDict
+from typing import Final, Literal, NamedTuple, TypedDict
 from urllib.parse import urlsplit
 
 from vrt_lite.errors import UsageError
 from vrt_lite.machine import KvType
 from vrt_lite.profile import Profile, check, preset
-from vrt_lite.protocol.messages import DIMENSIONS, Dimension, show_key
+from vrt_lite.protocol.messages import Dimension, show_key
 from vrt_lite.protocol.report import ReportWords
 from vrt_lite.protocol.verdict import SkippedOrder, Verdict, skip_second_order
 
 _COUNTS = ("workspace", "first_frames", "window", "rounds")
 _IN_PROFILE = (*_COUNTS, "max_pixels", "tool_max_pixels")
-_NO_VERDICT = (
-    "profile",
-    *("both_orders", "confidence", "cache", "cache_mb", "gpu_layers", "threads", "sources"),
-    *("effort", "preset", "dimensions", "evidence", *_IN_PROFILE),
-)
-"""Settings that change no verdict of one order, or change it only through the profile."""
-DECIDED_BY_EFFORT: Final = ("max_pixels", "tool_max_pixels", "rounds", "max_new_tokens")
-"""What an effort decides, other than "full", where it is not set."""
-_OUTDONE_BY_EFFORT: Final = ("max_pixels", "tool_max_pixels", "first_frames", "rounds")
-"""Settings that an effort sets back to what it decides if they come from further away than itself."""
+_BESIDE_PROFILE = ("ctx", "kv_type", "temperature", "seed")
+"""Settings that change a verdict of one order other than through the profile."""
 LOCAL_SETTINGS: Final = ("ctx", "gpu_layers", "kv_type", "threads")
 """Settings that only an engine on this machine can use."""
 MOST_JOBS: Final = 256
@@ -42,12 +35,9 @@ EffortName = Literal["quick", "balanced", "full"]
 BothOrders = bool | Literal["auto"]
 Source = Literal["option", "environment", "file", "effort", "tuned"]
 """Where a setting comes from: the call itself, a variable, the settings file, an effort, or `vrt-lite tune`."""
-_ORDER: Final = ("option", "environment", "file", None)
-"""Where a value comes from, the strongest first; None is a default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """How much work a judgement may be: thirds of the checkpoint's own pixels, rounds, and tokens of a reply.
 
     A tool's frames have at most as many pixels as the others.
@@ -63,20 +53,16 @@ class Limits:
         Frames do not get smaller than the smallest that the checkpoint was trained on: one that knows a single size
         keeps it. The first frames stay as many as they are, because the prompt tells the judge their number.
         """
-        p = profile
-        pixels = self._share_of(p)
+        token = profile.pixels_per_token
+        share = profile.max_pixels * self.pixel_thirds // 3 // token * token
+        pixels = share if share >= profile.min_pixels else profile.max_pixels
         return replace(
-            p,
+            profile,
             max_pixels=pixels,
-            tool_max_pixels=max(min(p.tool_max_pixels, pixels), p.tool_min_pixels),
-            rounds=min(p.rounds, self.rounds),
-            max_new_tokens=min(p.max_new_tokens, self.reply_tokens),
+            tool_max_pixels=max(min(profile.tool_max_pixels, pixels), profile.tool_min_pixels),
+            rounds=min(profile.rounds, self.rounds),
+            max_new_tokens=min(profile.max_new_tokens, self.reply_tokens),
         )
-
-    def _share_of(self, profile: Profile) -> int:
-        most, token = profile.max_pixels, profile.pixels_per_token
-        share = most * self.pixel_thirds // 3 // token * token
-        return share if share >= profile.min_pixels else most
 
 
 EFFORTS: Final[Mapping[EffortName, Limits | None]] = {
@@ -91,20 +77,12 @@ EFFORTS: Final[Mapping[EffortName, Limits | None]] = {
 """How much work a judgement may be, by name; "full" is the checkpoint's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """A dimension as the judge read it."""
-
-    name: str
-    explain: str
-
-
 class Wordings(TypedDict):
-    """The wording of each dimension."""
+    """The dimensions as the judge read them."""
 
-    TA: Wording
-    VQ: Wording
-    MQ: Wording
+    TA: Dimension
+    VQ: Dimension
+    MQ: Dimension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,11 +124,6 @@ class Settings:
     cache_mb: int | None = None
     sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
 
-    @property
-    def limits_pixels(self) -> bool:
-        """Whether a limit on pixels was set, other than by an effort."""
-        return self.max_pixels is not None or self.tool_max_pixels is not None
-
     def skip_second_order(self, first: Verdict | None) -> SkippedOrder | None:
         """Why the second order is left out on purpose after the first gave this verdict, or none; None if it is not."""
         return skip_second_order(first, self.confidence) if first and self.both_orders == "auto" else None
@@ -160,24 +133,22 @@ class Settings:
 
         `tuned` tells whether the engine ran as tuned.
         """
-        names = [f.name for f in fields(self) if f.name not in ("sources", "cache_mb", "profile")]
-        given = [name for name in names if getattr(self, name) != getattr(_DEFAULTS, name)]
-        decided = () if self.effort == "full" else DECIDED_BY_EFFORT
+        default = Settings(profile=self.profile, cache_mb=self.cache_mb, sources=self.sources)
+        given = [f.name for f in fields(self) if getattr(self, f.name) != getattr(default, f.name)]
+        decided = () if self.effort == "full" else ("max_pixels", "tool_max_pixels", "rounds", "max_new_tokens")
         sources: dict[str, Source] = dict.fromkeys(decided, "effort")
         if tuned:
             sources["threads"] = "tuned"
-        sources.update(dict.fromkeys(given, "option"))
-        return {**sources, **self.sources}
+        return {**sources, **dict.fromkeys(given, "option"), **self.sources}
 
     def applied_to(self, profile: Profile) -> Profile:
         """The profile with these settings in it; UsageError for a value that cannot be used."""
         if self.effort not in EFFORTS:
             raise UsageError(f"Effort {self.effort!r} is unknown; choose one of {', '.join(EFFORTS)}.")
-        if self.both_orders not in (False, True, "auto"):
-            raise UsageError(f"both_orders={self.both_orders!r} is not possible; give True, False or 'auto'.")
-        if not 0.5 < self.confidence < 1:
+        if self.both_orders not in (False, True, "auto") or not 0.5 < self.confidence < 1:
             raise UsageError(
-                f"confidence={self.confidence!r} is not possible; give a probability above 0.5 and below 1."
+                f"both_orders={self.both_orders!r} with confidence={self.confidence!r} is not possible; give True, "
+                "False or 'auto', and a probability above 0.5 and below 1."
             )
         checkpoint = profile = self.profile or profile
         if limits := EFFORTS[self.effort]:
@@ -189,51 +160,16 @@ class Settings:
         if self.tool_max_pixels is not None:
             tool_pixels = self.tool_max_pixels
         profile = profile.with_max_pixels(pixels, tool_pixels=tool_pixels)
-        dimensions = preset(self.preset) if self.preset else profile.dimensions
+        words = dict(preset(self.preset) if self.preset else profile.dimensions)
+        words |= {key: show_key(key, dimension) for key, dimension in self.dimensions.items()}
         if self.evidence and profile.evidence and not profile.evidence.allowed:
             raise UsageError(f"{profile.name} cannot read a report of what was measured: leave --evidence out.")
         evidence = profile.evidence or (ReportWords() if self.evidence else None)
-        own = {key: show_key(key, dimension) for key, dimension in self.dimensions.items()}
         try:
-            return check(replace(profile, **given, dimensions={**dimensions, **own}, evidence=evidence))
+            return check(replace(profile, **given, dimensions=words, evidence=evidence))
         except ValueError as error:
-            stored = [
-                name.replace("_", "-") for name, source in self.sources.items() if source in ("environment", "file")
-            ]
-            hint = f" Not given with this command: {', '.join(stored)}. See: vrt-lite config" if stored else ""
+            hint = " What is set for all commands: vrt-lite config" if self.sources else ""
             raise UsageError(f"These settings cannot be used: {error}{hint}") from error
-
-
-_DEFAULTS: Final = Settings()
-
-
-def choose_settings(values: Mapping[str, Any], sources: Mapping[str, Source | None], *, remote: bool) -> Settings:
-    """The settings of a command, from the values of its options and where each comes from; None is a default.
-
-    An effort decides what was set further from the command than itself: with the option `--effort full` the model's own
-    holds, whatever a variable or the settings file says. For a judge on a server (`remote`), what is set for all
-    commands about the engine here does not hold.
-    """
-    effort = _ORDER.index(sources.get("effort"))
-    dropped = [name for name in _OUTDONE_BY_EFFORT if _ORDER.index(sources.get(name)) > effort]
-    if remote:
-        dropped += [name for name in LOCAL_SETTINGS if sources.get(name) != "option"]
-    left = {name: source for name, source in sources.items() if source and name not in dropped}
-    used: dict[str, Any] = {**values, **dict.fromkeys(dropped), "sources": left}
-    return Settings(**used)
-
-
-def read_dimension(text: str) -> tuple[str, Dimension]:
-    """The key and the wording in KEY=NAME:TEXT. Raises UsageError."""
-    key, equals, words = text.partition("=")
-    name, colon, explain = words.partition(":")
-    key = key.strip().upper()
-    if not (equals and colon and name.strip() and explain.strip()) or key not in DIMENSIONS:
-        raise UsageError(
-            f"--dimension {text!r} is not KEY=NAME:TEXT with KEY one of {', '.join(DIMENSIONS)}; "
-            'for example --dimension "VQ=Sharpness: how crisp the picture is".'
-        )
-    return key, Dimension(name.strip(), explain.strip())
 
 
 def key_of(settings: Settings, profile: Profile, *, judge: Mapping[str, str]) -> str:
@@ -241,9 +177,9 @@ def key_of(settings: Settings, profile: Profile, *, judge: Mapping[str, str]) ->
 
     `profile` is the one in force; `judge` names the model: its files' digests, or a server and what it serves.
     """
-    own = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in _NO_VERDICT}
-    facts = {"judge": dict(judge), "profile": profile.sha256, "settings": own}
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    own = {name: getattr(settings, name) for name in _BESIDE_PROFILE}
+    facts = json.dumps({"judge": dict(judge), "profile": profile.sha256, "settings": own}, sort_keys=True)
+    return hashlib.sha256(facts.encode()).hexdigest()
 
 
 def describe_settings(settings: Settings, profile: Profile) -> dict[str, str]:
@@ -251,9 +187,9 @@ def describe_settings(settings: Settings, profile: Profile) -> dict[str, str]:
 
     `profile` is the one in force. Two judges with the same words may still differ, in their model or their profile.
     """
-    own = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in _NO_VERDICT}
-    facts = {**{name: getattr(profile, name) for name in _IN_PROFILE}, **own}
-    told = {f"--{name.replace('_', '-')}": "auto" if value is None else str(value) for name, value in facts.items()}
+    facts = [(name, getattr(profile, name)) for name in _IN_PROFILE]
+    facts += [(name, getattr(settings, name)) for name in _BESIDE_PROFILE]
+    told = {f"--{name.replace('_', '-')}": "auto" if value is None else str(value) for name, value in facts}
     return told | {
         "--effort": settings.effort,
         "--evidence": str(profile.reports),
@@ -281,26 +217,15 @@ class Remote:
     pause_seconds: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "url", _check_url(self.url))
-
-
-def _check_url(url: str) -> str:
-    """The URL without a slash at its end. UsageError, without any secret in it, if it cannot be a server's base."""
-    hint = "Give --backend a URL like http://127.0.0.1:8000/v1."
-    try:
-        parts = urlsplit(url.strip())
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        raise UsageError(f"The back end's URL cannot be read. {hint}") from None
-    if "@" in url or parts.query or parts.fragment:
+        """Take a slash from the URL's end. UsageError, without any secret in it, if it cannot be a server's base."""
+        url = self.url.strip().rstrip("/")
+        object.__setattr__(self, "url", url)
+        plain = url.isprintable() and not set(" @?#") & set(url)
+        with contextlib.suppress(ValueError):  # raised for a port that is none, and for other nonsense
+            parts = urlsplit(url)
+            if plain and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+                return
         raise UsageError(
-            "The back end's URL holds credentials or a query, which would be shown and stored. "
-            "Give the address alone, and the key in the environment: VRT_LITE_API_KEY."
+            "The back end's URL is no plain address: give one like http://127.0.0.1:8000/v1, without credentials and "
+            "query, as it is shown and stored. A key is read from the environment: VRT_LITE_API_KEY."
         )
-    if (
-        parts.scheme not in {"http", "https"}
-        or not host
-        or any(c.isspace() or not c.isprintable() for c in url.strip())
-    ):
-        raise UsageError(f"The back end's URL {url!r} is no http:// or https:// address. {hint}")
-    return url.strip().rstrip("/")

@@ -209,8 +209,8 @@ def test_each_command_says_what_it_waits_for_and_gives_up(
         (f"compare A B --backend {HERE} --threads 2", "--threads"),
         (f"compare A B --backend {HERE} --ctx 4096 --gpu-layers 0", "--ctx, --gpu-layers"),
         (f"compare A B --backend {HERE} --projector p", "--projector"),
-        (f"rank A B --backend {HERE} --jobs {MOST_JOBS + 1}", f"give 1 to {MOST_JOBS} or auto."),
-        (f"eval pairs.csv --backend {HERE} --jobs {MOST_JOBS + 1}", f"give 1 to {MOST_JOBS} or auto."),
+        (f"rank A B --backend {HERE} --jobs {MOST_JOBS + 1}", f"give 1..{MOST_JOBS}|auto."),
+        (f"eval pairs.csv --backend {HERE} --jobs {MOST_JOBS + 1}", f"give 1..{MOST_JOBS}|auto."),
     ],
 )
 def test_what_no_server_can_follow_is_refused(

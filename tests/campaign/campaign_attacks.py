@@ -149,7 +149,7 @@ OPTIONS = (
     "--max-pixels", "--tool-max-pixels", "--ctx", "--gpu-layers", "--kv-type", "--threads", "--seed", "--preset",
     "--temperature", "--dimension", "--orders", "--skip-second-at", "--json", "--sheet", "--trace", "--backend",
     "--served-model", "--store", "--name", "--budget", "--stop-at", "--top", "--copy-to", "--jobs", "--limit",
-    "--sample", "--order", "--from", "--split", "--format", "-o", "--rm", "--retry", "--memory", "--vram", "--clear",
+    "--sample", "--order", "--from", "--split", "-o", "--rm", "--retry", "--memory", "--vram", "--clear",
     "--no-cache", "--no-measures", "--out", "--type", "--lora", "--imatrix", "-v", "-h", "--version",
 )
 COMMANDS = (

@@ -446,7 +446,7 @@ def test_the_command_with_the_bundled_judge(tmp_path: Path, capfd: pytest.Captur
         (["nowhere"], "There is no set 'nowhere'"),
         (["nope.csv"], "There is no table 'nope.csv'"),
         (["pairs.csv", "--pull"], "--pull fetches a set by its name"),
-        (["genai-bench", "--jobs", "17"], "--backend URL"),
+        (["genai-bench", "--jobs", "257"], "give 1..256|auto"),
         (["genai-bench", "--split", "test"], "vrt-lite eval genai-bench --split test --pull"),
         (["genai-bench", "--split", "unifiedreward"], "Give a copy with --from FOLDER."),
         (["genai-bench", "--split", "unifiedreward", "--pull"], "split unifiedreward is not on the hub"),

@@ -48,14 +48,15 @@ def asked() -> list[Question]:
 
 @pytest.fixture
 def export(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> Any:
-    """Export the run of the foxes in one form, to a file and to a pipe; returns the rows."""
+    """Export the run of the foxes in one form, to a file, and lines to a pipe too; returns the rows."""
 
     def rows(form: str) -> list[dict[str, Any]]:
         path = tmp_path / f"foxes.{form}"
         assert vrt_lite(["export", "foxes", "-o", str(path)]) == 0
         assert capfdbinary.readouterr() == (b"", f"3 judgement(s) of foxes are in {path}\n".encode())
-        assert vrt_lite(["export", "foxes", "-o", "-", "--format", form]) == 0
-        assert capfdbinary.readouterr() == (path.read_bytes(), b"")
+        if form == "jsonl":
+            assert vrt_lite(["export", "foxes", "-o", "-"]) == 0
+            assert capfdbinary.readouterr() == (path.read_bytes(), b"")
         text = path.read_bytes().decode()
         return rows_of(text) if form == "csv" else [json.loads(line) for line in text.splitlines()]
 
@@ -186,13 +187,14 @@ def test_nothing_is_overwritten_unasked(capfd: pytest.CaptureFixture[str], tmp_p
     path, folder = tmp_path / "foxes.csv", tmp_path / "a.csv"
     path.write_text("mine")
     folder.mkdir()
+    link = users_store().with_name("store.csv")
+    link.hardlink_to(users_store())
     for says, target, *more in (
         ("is there already: give another name, or --overwrite", path),
-        ("is the store itself", users_store(), "--overwrite", "--format", "csv"),
-        ("it is no regular file", folder, "--overwrite"),
+        ("is the store itself", link, "--overwrite"),
+        ("is a directory", folder, "--overwrite"),
         ("cannot be written: ", tmp_path / "no" / "a.csv"),
         ("neither in .csv nor in .jsonl", tmp_path / "a.txt"),
-        ("--format", "-"),
     ):
         refused(capfd, says, "export", "foxes", "-o", str(target), *more)
     assert path.read_text() == "mine"
@@ -214,7 +216,7 @@ def test_a_reader_may_go_away() -> None:
         run = store.run("foxes")
         for number in range(10, 70):
             run.add(question(number), JUDGED)
-    command = [sys.executable, "-m", "vrt_lite", "export", "foxes", "-o", "-", "--format", "jsonl"]
+    command = [sys.executable, "-m", "vrt_lite", "export", "foxes", "-o", "-"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout and process.stderr
         assert json.loads(process.stdout.readline())["number"] == 1

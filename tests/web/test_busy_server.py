@@ -315,7 +315,7 @@ def test_what_cannot_be_served_is_one_line(tmp_path: Path, capsys: pytest.Captur
         for arguments, expected, words in (
             (("--port", str(taken.getsockname()[1])), 2, "cannot be served"),
             (("--host", "no.such.host.invalid"), 2, "cannot be served"),
-            (("--allow", str(tmp_path / "none")), 2, "is no folder"),
+            (("--allow", str(tmp_path / "none")), 2, "does not exist"),
             (("--host-name", "https://judge.example.org"), 2, "is no name"),
             (("--model", "none"), 4, "none"),
             (("--store", STAR, "--port", "0"), 2, "no store"),

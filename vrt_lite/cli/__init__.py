@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
@@ -25,39 +23,16 @@ from vrt_lite import __version__
 from vrt_lite.errors import OutOfMemoryError, UsageError, VrtError
 from vrt_lite.shortage import explain_shortage
 
-_GROUPS: Final[dict[str, dict[str, str]]] = {
-    "Judge": {
-        "compare": "compare_command:compare",
-        "rank": "rank_command:rank",
-        "score": "score_command:score",
-        "serve": "serve_command:serve",
-        "eval": "eval_command:evaluate",
-    },
-    "Results": {
-        "report": "report_command:report",
-        "runs": "runs_command:runs",
-        "history": "history_command:history",
-        "show": "runs_command:show",
-        "export": "runs_command:export",
-    },
-    "Judges": {
-        "models": "models_command:models",
-        "pull": "models_command:pull",
-        "estimate": "estimate_command:estimate",
-        "tune": "tune_command:tune",
-        "convert": "convert_command:convert",
-        "profile": "profile_command:profile",
-        "rm": "models_command:rm",
-    },
-    "This machine": {
-        "doctor": "doctor_command:doctor",
-        "config": "config_command:config",
-        "cache": "models_command:cache",
-        "completion": "completion_command:completion",
-    },
+_GROUPS: Final = {
+    "Judge": ("compare", "rank", "score", "serve", "eval"),
+    "Results": ("report", "runs", "history", "show", "export"),
+    "Judges": ("models", "pull", "estimate", "tune", "convert", "profile", "rm"),
+    "This machine": ("doctor", "config", "cache", "completion"),
 }
-"""What most people want first. By name: the command's module, and what it is called there."""
-_COMMANDS: Final = {name: place for group in _GROUPS.values() for name, place in group.items()}
+"""The commands; first what most people want."""
+_HOMES: Final = {"show": "runs", "export": "runs", "pull": "models", "rm": "models", "cache": "models"}
+"""The commands that are not in a module of their own name, and what that is named after."""
+_COMMANDS: Final = [name for names in _GROUPS.values() for name in names]
 _TABLES: Final = (".csv", ".tsv", ".jsonl")
 _GO_ON: Final = ("convert", "eval", "pull")
 """The commands that go on where they were interrupted; `rank` says it by itself."""
@@ -76,10 +51,9 @@ class _Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what most people want, then the names of the others: all on one screen."""
         (first, common), *others = _GROUPS.items()
-        described = {name: found for name in common if (found := self.get_command(ctx, name))}
-        room = formatter.width - 6 - max(map(len, described))
+        commands = [(name, command) for name in common if (command := self.get_command(ctx, name))]
         with formatter.section(first):
-            formatter.write_dl([(name, found.get_short_help_str(room)) for name, found in described.items()])
+            formatter.write_dl([(name, command.get_short_help_str(formatter.width)) for name, command in commands])
         with formatter.section("More, each with --help"):
             formatter.write_dl([(heading, ", ".join(names)) for heading, names in others])
 
@@ -88,24 +62,19 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command. Clips without one are compared if they are two files, and else ranked."""
         if args[0] not in _COMMANDS:
-            if not _names_clip(args[0]):
-                meant = get_close_matches(args[0], _COMMANDS, 1)
-                ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {meant[0]!r}?" if meant else ""))
+            word = args[0]
+            if not (os.path.lexists(word) or Path(word).suffix or any(sign in word for sign in "/\\*%")):
+                raise click.exceptions.NoSuchCommand(word, possibilities=_COMMANDS, ctx=ctx)
             clips = list(takewhile(lambda word: not word.startswith("-"), args))
-            ranked = len(clips) > 2 or any(map(_names_many, clips))
-            args = ["rank" if ranked else "compare", *args]
+            args = ["rank" if len(clips) > 2 or any(map(_names_many, clips)) else "compare", *args]
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command of that name, if there is one."""
         if cmd_name not in _COMMANDS:
             return None
-        module, _, attribute = _COMMANDS[cmd_name].partition(":")
-        return getattr(import_module(f"vrt_lite.cli.{module}"), attribute)
-
-
-def _names_clip(word: str) -> bool:
-    return os.path.lexists(word) or bool(Path(word).suffix) or any(sign in word for sign in "/\\*%")
+        module = import_module(f"vrt_lite.cli.{_HOMES.get(cmd_name, cmd_name)}_command")
+        return getattr(module, "evaluate" if cmd_name == "eval" else cmd_name)
 
 
 def _names_many(word: str) -> bool:
@@ -124,12 +93,13 @@ class _FileDefaults(dict[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         ctx = click.get_current_context()
-        variable = next((parameter.envvar for parameter in ctx.command.params if parameter.name == name), None)
-        if variable is None or ctx.resilient_parsing:
+        variables = {parameter.name: parameter.envvar for parameter in ctx.command.params if parameter.envvar}
+        if not variables or ctx.resilient_parsing:
             return None
         from vrt_lite.stored_settings import KEYS, find_stored  # noqa: PLC0415 - the help does without
 
-        return next((kept.value for key, kept in find_stored().items() if KEYS[key].variable == variable), None)
+        stored = ctx.meta.setdefault(__name__, ctx.meta.get(__name__) or find_stored())
+        return next((of.value for key, of in stored.items() if KEYS[key].variable == variables.get(name)), None)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "default_map": _FileDefaults()})
@@ -149,40 +119,44 @@ def run(arguments: Sequence[str]) -> int:
     if reconfigure := getattr(sys.stdout, "reconfigure", None):
         # Characters of a file name that the terminal's encoding lacks are shown escaped.
         reconfigure(errors="backslashreplace")
-    verbose = any(a.startswith("-vv") for a in arguments)
     try:
         stdout: TextIO | None = sys.stdout
         if stdout is None:
             raise UsageError(f"Standard output is closed. Send it to a file, or to {os.devnull}.")
         cli.main(list(arguments), prog_name="vrt-lite", standalone_mode=False)
         stdout.flush()
-    except click.ClickException as error:
-        return _print_usage_error(error)
     except click.exceptions.Exit as leave:
         return leave.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         if arguments[0] in _GO_ON:
             _print_error("What is done is kept: the same command goes on from there.", INTERRUPTED)
         return _print_error("Interrupted.", INTERRUPTED)
-    except VrtError as error:
-        return _print_error(str(error), error.status)
-    except MemoryError:
-        return _print_error(
-            "Not enough memory. Close other programs, or lower --max-pixels or --ctx.",
-            OutOfMemoryError.status,
-        )
     except BrokenPipeError:
         _drop_output(sys.stdout)  # the reader went away
         return UNEXPECTED
     except Exception as error:
-        if verbose and not explain_shortage(error) and not isinstance(error, OSError):
+        known = isinstance(error, VrtError | click.ClickException | OSError | MemoryError) or explain_shortage(error)
+        if not known and any(argument.startswith("-vv") for argument in arguments):
             raise
         return _print_error(*_explain(error))
     return 0
 
 
 def _explain(error: Exception) -> tuple[str, int]:
-    """Return the line and the exit status of an error that no command explains."""
+    """Return the line and the exit status of an error."""
+    if isinstance(error, VrtError):
+        return str(error), error.status
+    if isinstance(error, click.ClickException):
+        ctx = error.ctx if isinstance(error, click.UsageError) else None
+        # click lists choices line by line.
+        message = " ".join(error.format_message().split())
+        end = "" if message.endswith((".", "?")) else "."
+        return f"{message}{end} See: {ctx.command_path if ctx else 'vrt-lite'} --help", error.exit_code
+    if isinstance(error, MemoryError):
+        return "Not enough memory. Close other programs, or lower --max-pixels or --ctx.", OutOfMemoryError.status
     if short := explain_shortage(error):
         return str(short), short.status
     if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None:
@@ -221,37 +195,12 @@ def _drop_output(stream: TextIO) -> None:
         os.close(null)
 
 
-def _print_usage_error(error: click.ClickException) -> int:
-    """Print what click says, with the names in it made harmless."""
-    from vrt_lite.show import safe  # noqa: PLC0415
-
-    shown, message = io.StringIO(), error.format_message()
-    error.show(shown)
-    # click lists choices line by line; any other break is of a name.
-    line = safe(message.replace("\n\t", " "))
-    return _print_line(safe(shown.getvalue().replace(message, line), lines=True), error.exit_code)
-
-
 def _print_error(message: str, status: int) -> int:
-    from vrt_lite.show import safe  # noqa: PLC0415
+    """Print a line on stderr, if that can be written, and return the status."""
+    from vrt_lite.show.wrapping import print_wrapped  # noqa: PLC0415
 
-    return _print_line(f"vrt-lite: {safe(message)}\n", status)
-
-
-def _fit(text: str) -> str:
-    """Break lines between words where stderr is a terminal that is too narrow for them."""
-    from vrt_lite.show.wrapping import fit_line  # noqa: PLC0415
-
-    stream: TextIO | None = sys.stderr
-    if stream is None or not stream.isatty():
-        return text
-    return "".join(f"{part}\n" for line in text.splitlines() for part in fit_line(line, stream))
-
-
-def _print_line(line: str, status: int) -> int:
-    """Print on stderr, if that can be written, and return the status."""
     try:
-        click.echo(_fit(line), err=True, nl=False)
+        print_wrapped(f"vrt-lite: {message}", sys.stderr)
     except OSError:
         _drop_output(sys.stderr)
     return status

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from vrt_lite.cli.options import (
     FILE,
+    FILE_PATH,
     PATH,
     find_source,
     format_time,
@@ -28,11 +29,10 @@ from vrt_lite.cli.options import (
     take_judge,
     take_prompt,
 )
-from vrt_lite.cli.report_writing import take_report, write_wanted
+from vrt_lite.cli.report_command import take_report, write_wanted
 from vrt_lite.clip_files import add_rate, find_files
 from vrt_lite.errors import StoreError, UsageError, VideoError
 from vrt_lite.interfaces import Observe, ignore
-from vrt_lite.settings import Settings
 
 if TYPE_CHECKING:
     from vrt_lite.api import Finish, Judge
@@ -40,14 +40,12 @@ if TYPE_CHECKING:
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import BothOrders
 
-_ORDERS: Final[Mapping[str, BothOrders]] = {"one": False, "both": True, "auto": "auto"}
-
 STATUS = """Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched,
 5 out of memory, 6 no verdict from the model, 8 back end's server failed, 130 interrupted."""
 
 
 def _read_orders(ctx: click.Context, parameter: click.Parameter, value: str) -> BothOrders:
-    return _ORDERS[value]
+    return "auto" if value == "auto" else value == "both"
 
 
 @click.command(epilog=STATUS)
@@ -62,11 +60,10 @@ def _read_orders(ctx: click.Context, parameter: click.Parameter, value: str) -> 
     "confidence",
     metavar="P",
     type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
-    default=Settings().confidence,
     help="With --orders auto: a first order whose choice has this probability leaves no doubt. [default: 0.95]",
 )
 @json_option
-@click.option("--trace", metavar="FILE", type=PATH, help="Write each round as a JSON line.")
+@click.option("--trace", type=FILE_PATH, help="Write each round as a JSON line.")
 @click.option("--sheet", metavar="FILE.png", type=PATH, help="Draw the frames the judge saw.")
 @report_options
 @click.option("--measures/--no-measures", default=True, help="Measure both clips beside the judge. [default: measures]")
@@ -109,52 +106,44 @@ def compare(
     Options that you always give can be set once for all commands: vrt-lite config --help
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     prompt, report, judge = take_prompt(options), take_report(options), take_judge(options)
-    if find_source("confidence") and judge.settings.both_orders != "auto":
-        raise UsageError(f"--skip-second-at {judge.settings.confidence:g} is about --orders auto: give both.")
+    settings = judge.settings
+    if find_source("confidence") and settings.both_orders != "auto":
+        raise UsageError(f"--skip-second-at {settings.confidence:g} is about --orders auto: give both.")
     one, other = add_rate([Path(a), Path(b)], fps)
-    _check_outputs((one, other), {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
+    clips = one, other
+    _check_outputs(clips, {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
     finish = _sheet_drawer(sheet) if sheet else None
-    silent = quiet or as_json
-    with contextlib.ExitStack() as stack:
-        kept = _open_store(store, stack)
-        found: dict[str, Any] = {"digest": kept.digest} if kept else {}
-        opened = stack.enter_context(judge.open(verbose=verbose > 1, measures=measures, **found))
-        observe: Observe = ignore
-        if not silent:
-            from vrt_lite.show.judge_view import JudgeView, OrderSorter  # noqa: PLC0415
+    with _open_store(store) as kept:
+        with contextlib.ExitStack() as stack:
+            found: dict[str, Any] = {"digest": kept.digest} if kept else {}
+            opened = stack.enter_context(judge.open(verbose=verbose > 1, measures=measures, **found))
+            observe: Observe = ignore
+            if not (quiet or as_json):
+                from vrt_lite.show.judge_view import JudgeView, OrderSorter  # noqa: PLC0415
 
-            observe = OrderSorter(stack.enter_context(JudgeView(verbose=verbose > 0, live=verbose < 2)).observe)
-        work = functools.partial(opened.compare, one, other, prompt=prompt, trace=trace, observe=observe, finish=finish)
-        asked = functools.partial(_find_or_judge, work, opened, (one, other), prompt, kept, observe)
-        judgement, made = asked(again=again or bool(trace or sheet), measures=measures)
-    if made and not quiet:
-        print_text(f"found: this was judged before, {format_time(made)}. To judge it anew: --again", err=True)
-    _print(judgement, as_json=as_json, advise=not quiet)
+                observe = OrderSorter(stack.enter_context(JudgeView(verbose=verbose > 0, live=verbose < 2)).observe)
+            asked: dict[str, Any] = {"prompt": prompt, "again": again or bool(trace or sheet), "measures": measures}
+            judgement, made = _find_or_judge(opened, clips, kept, observe, **asked, trace=trace, finish=finish)
+        if made and not quiet:
+            print_text(f"found: this was judged before, {format_time(made)}. To judge it anew: --again", err=True)
+        print_judgement(judgement, as_json=as_json, advise=not quiet)
     if report:
         write_wanted(report, judgement, quiet=quiet)
 
 
-def _print(judgement: Judgement, *, as_json: bool, advise: bool) -> None:
-    if as_json:
-        print_json(judgement.to_json())
-        return
-    from vrt_lite.show import show_verdict  # noqa: PLC0415
-
-    show_verdict(judgement, advise=advise)
-
-
 def _find_or_judge(
-    work: Callable[[], Judgement],
     judge: Judge,
     clips: tuple[Path, Path],
-    prompt: str,
     store: Store | None,
     observe: Observe,
     *,
+    prompt: str,
     again: bool,
     measures: bool,
+    **drawn: Any,
 ) -> tuple[Judgement, float | None]:
     """Return the judgement, and when it was made if it was found in the store."""
+    work = functools.partial(judge.compare, *clips, prompt=prompt, observe=observe, **drawn)
     if store is None:
         return work(), None
     from vrt_lite.runs.history import compare_once, describe_orders  # noqa: PLC0415
@@ -165,24 +154,27 @@ def _find_or_judge(
     return compare_once(work, judge, clips, prompt, store=store, orders=asked, again=again)
 
 
-def _open_store(path: Path | None, stack: contextlib.ExitStack) -> Store | None:
+def print_judgement(judgement: Judgement, *, as_json: bool, advise: bool = True) -> None:
+    """Print a judgement as JSON, or for a person; with `advise` also how to judge better."""
+    if as_json:
+        print_json(judgement.to_json())
+        return
+    from vrt_lite.show import show_verdict  # noqa: PLC0415
+
+    show_verdict(judgement, advise=advise)
+
+
+def _open_store(path: Path | None) -> contextlib.AbstractContextManager[Store | None]:
     """Open the store. Where the user's own cannot be opened, say that nothing is kept: the verdict is what counts."""
     from vrt_lite.runs.store import Store  # noqa: PLC0415
 
     try:
-        opened = Store(path)
+        return Store(path)
     except (StoreError, UsageError) as error:
         if path:
             raise
         print_text(f"This comparison is not kept. {error}", err=True)
-        return None
-
-    @stack.callback
-    def close() -> None:
-        with contextlib.suppress(StoreError):
-            opened.close()
-
-    return opened
+        return contextlib.nullcontext()
 
 
 def _sheet_drawer(path: Path) -> Finish:
@@ -193,21 +185,20 @@ def _sheet_drawer(path: Path) -> Finish:
     return functools.partial(draw_sheet, path=path)
 
 
-def _check_outputs(clips: tuple[Path, Path], outputs: Mapping[str, Path | None]) -> None:
+def _check_outputs(clips: Sequence[Path], outputs: Mapping[str, Path | None]) -> None:
     """Raise UsageError for an output that would replace a clip, an input of another option, or another output."""
     given = click.get_current_context().params
-    inputs = {f"--{name.replace('_', '-')}": given[name] for name in ("prompt_file", "model", "projector")}
-    used = {option: Path(path) for option, path in inputs.items() if path}
-    files: list[Path] = []
-    for clip in clips if any(outputs.values()) else ():
+    inputs = {"--prompt-file": "prompt_file", "--model": "model", "--projector": "projector"}
+    used = [(option, Path(given[name])) for option, name in inputs.items() if given[name]]
+    wanted = [(option, path) for option, path in outputs.items() if path]
+    for clip in clips if wanted else ():
         with contextlib.suppress(VideoError):  # opening it will tell
-            files += find_files(clip).files
-    for option, output in ((option, path) for option, path in outputs.items() if path):
-        if any(_same_file(output, file) for file in files):
-            raise UsageError(f"{output} is one of the clips; write to another file.")
-        if other := next((other for other, path in used.items() if _same_file(output, path)), None):
-            raise UsageError(f"{option} {output} is also {other}; write to another file.")
-        used[option] = output
+            used += [("one of the clips", file) for file in find_files(clip).files]
+    for option, output in wanted:
+        for other, path in used:
+            if _same_file(output, path):
+                raise UsageError(f"{option} {output} is also {other}; write to another file.")
+        used.append((option, output))
 
 
 def _same_file(a: Path, b: Path) -> bool:

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
 SHELLS = ("bash", "zsh", "fish", "powershell")
-_VARIABLE = "_VRT_LITE_COMPLETE"
-"""Where click's scripts tell the program that a shell asks for completions."""
 
 
 @click.command(epilog="Exit status: 0 done, 2 usage.")
@@ -39,15 +32,4 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     made = get_completion_class(shell)
     assert made is not None
-    click.echo(made(ctx.find_root().command, {}, "vrt-lite", _VARIABLE).source())
-
-
-def list_models(begun: str) -> list[CompletionItem]:
-    """Return the names of the models that are here and begin so; if there are none, the mark for a file's name."""
-    from click.shell_completion import CompletionItem  # noqa: PLC0415
-
-    from vrt_lite.models import bundled_names  # noqa: PLC0415
-    from vrt_lite.models.library import stored_models  # noqa: PLC0415
-
-    names = [*bundled_names(), *(model.manifest.name for model in stored_models())]
-    return [CompletionItem(name) for name in names if name.startswith(begun)] or [CompletionItem(begun, type="file")]
+    click.echo(made(ctx.find_root().command, {}, "vrt-lite", "_VRT_LITE_COMPLETE").source())

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from vrt_lite.cli.options import complete_models, json_option, print_json, print_text
 from vrt_lite.disk import settings_path
-from vrt_lite.errors import UsageError
-from vrt_lite.stored_settings import KEYS, Value, describe_unknown, forget_value, read_stored, store_value
+from vrt_lite.stored_settings import KEYS, find_stored, parse_value, read_stored, store_value
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -20,19 +19,21 @@ STATUS = "Exit status: 0 done, 2 usage, or a setting that cannot be used, 130 in
 HEADINGS = ("KEY", "VALUE", "FROM", "ALLOWED")
 
 
-def complete_keys(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+def complete_keys(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """Return the keys that begin so."""
-    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only while a shell completes
-
-    return [CompletionItem(name, help=key.allowed) for name, key in KEYS.items() if name.startswith(begun)]
+    return [name for name in KEYS if name.startswith(begun)]
 
 
-def complete_values(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+def complete_values(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem] | list[str]:
     """Return the values of the key before it that begin so."""
-    key = KEYS.get(ctx.params.get("key") or "")
-    if key and key.name == "model":
+    name = ctx.params.get("key")
+    if name == "model":
         return complete_models(ctx, parameter, begun)
-    return key.shell_complete(ctx, parameter, begun) if key else []
+    words = KEYS[name].allowed.split("|") if name in KEYS else []
+    return [word for word in words if word.isidentifier() and word.startswith(begun)]
+
+
+key_argument = click.argument("key", metavar="KEY", shell_complete=complete_keys)
 
 
 @click.group(epilog=STATUS, invoke_without_command=True)
@@ -55,82 +56,69 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
     model's own hold, whatever the file says.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     if ctx.invoked_subcommand:
-        if as_json:
-            raise UsageError("--json is for vrt-lite config alone: it prints the list.")
         return
-    found, problems = read_stored(os.environ)
-    rows = {name: (kept.value, str(kept.source)) for name, kept in found.items()}
-    tuned = {name: (value, "tuned") for name, value in _find_tuned(rows.get("model", (None, ""))[0]).items()}
-    rows = dict.fromkeys(KEYS, (None, "default")) | tuned | rows
+    found, problems = read_stored()
+    rows: dict[str, tuple[Any, str]] = dict.fromkeys(KEYS, (None, "default"))
+    rows |= _find_tuned(found["model"].value if "model" in found else None) | found
+    keys = [(KEYS[name], value, source) for name, (value, source) in rows.items()]
     if as_json:
         listed = [
             {"key": key.name, "value": value, "from": source, "variable": key.variable, "allowed": key.allowed}
-            for key, (value, source) in ((KEYS[name], row) for name, row in rows.items())
+            for key, value, source in keys
         ]
         print_json({"file": str(settings_path()), "settings": listed, "problems": [p.text for p in problems]})
     else:
         from vrt_lite.show.table import show_table  # noqa: PLC0415
 
-        show_table(HEADINGS, [(n, _format(n, value), source, KEYS[n].allowed) for n, (value, source) in rows.items()])
+        cells = [(k.name, k.default if v is None else _format(v), source, k.allowed) for k, v, source in keys]
+        show_table(HEADINGS, cells)
         print_text(f"file: {settings_path()}{'' if os.path.lexists(settings_path()) else ' (not made yet)'}")
-    if problems:
-        raise problems[0].as_error()
+    find_stored()
 
 
-def _format(key: str, value: Value | None) -> str:
-    return KEYS[key].default if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def _format(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _find_tuned(model: Value | None) -> dict[str, Value]:
+def _find_tuned(model: Any) -> dict[str, tuple[Any, str]]:
     """Return what `vrt-lite tune` found for the model that is used by default, by key; nothing if it is not here."""
     from vrt_lite.tuning import find_tuning  # noqa: PLC0415
 
-    tuning = find_tuning(None if model is None else str(model))
-    return {name: value for name in ("threads", "jobs") if tuning and (value := getattr(tuning, name)) is not None}
+    tuning = find_tuning(model)
+    return {name: (getattr(tuning, name), "tuned") for name in ("threads", "jobs") if getattr(tuning, name, None)}
 
 
 @config.command("set", epilog=STATUS)
-@click.argument("key", metavar="KEY", shell_complete=complete_keys)
+@key_argument
 @click.argument("value", metavar="VALUE", shell_complete=complete_values)
 def set_key(key: str, value: str) -> None:
     """Set KEY to VALUE in the settings file. The keys and their values: vrt-lite config"""
-    if key not in KEYS:
-        raise UsageError(f"There is {describe_unknown(key)}.")
-    if key == "model" and Path(value).exists():
-        value = _name_model(value)
-    parsed = KEYS[key].parse(value)
-    if parsed is None:
-        raise UsageError(f"The command has {KEYS[key].refuse(value)}.")
+    from vrt_lite.models import bundled_names  # noqa: PLC0415
+    from vrt_lite.models.library import find_stored as find_pulled  # noqa: PLC0415
+
+    if key == "model" and Path(value).exists() and value not in bundled_names() and not find_pulled(value):
+        value = str(Path(value).absolute())  # a command may run in another folder
+    parsed = parse_value(key, value)
     store_value(key, parsed)
-    print_text(f"{key} = {_format(key, parsed)} in {settings_path()}")
-    _tell_of_variable(key, "holds before the file")
+    print_text(f"{key} = {_format(parsed)} in {settings_path()}")
+    _tell_of_variable(key)
 
 
 @config.command("unset", epilog=STATUS)
-@click.argument("key", metavar="KEY", shell_complete=complete_keys)
+@key_argument
 def unset_key(key: str) -> None:
     """Delete KEY from the settings file, so that its default holds."""
-    was_there = forget_value(key)
-    if not was_there and key not in KEYS:
-        raise UsageError(f"There is {describe_unknown(key)}.")
-    print_text(f"{key} is {'no longer' if was_there else 'not'} set in {settings_path()}")
-    _tell_of_variable(key, "holds")
+    store_value(key, None)
+    print_text(f"{key} is not set in {settings_path()}")
+    _tell_of_variable(key)
 
 
-def _tell_of_variable(key: str, then: str) -> None:
+def _tell_of_variable(key: str) -> None:
     if key in KEYS and os.environ.get(KEYS[key].variable):
-        print_text(f"the variable {KEYS[key].variable} is set, and {then}", err=True)
+        print_text(f"the variable {KEYS[key].variable} is set, and holds before the file", err=True)
 
 
 @config.command(epilog=STATUS)
 def path() -> None:
     """Print where the settings file is. VRT_LITE_HOME, if it is set, holds it."""
     print_text(str(settings_path()))
-
-
-def _name_model(value: str) -> str:
-    """Return a model's name as it is, and the path of one absolute: a command may run in another folder."""
-    from vrt_lite.models import bundled_names  # noqa: PLC0415
-    from vrt_lite.models.library import find_stored  # noqa: PLC0415
-
-    return value if value in bundled_names() or find_stored(value) else str(Path(value).absolute())

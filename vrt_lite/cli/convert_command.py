@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from vrt_lite.cli.options import PATH, print_text, quiet_option
+from vrt_lite.cli.options import FILE_PATH, FOLDER, PATH, print_text, quiet_option
 from vrt_lite.conversion.type_names import PROJECTOR_TYPES, TEXT_TYPES
 
 STATUS = """Exit status: 0 done, 2 usage or too little disk, 4 a checkpoint, adapter or matrix that cannot be used,
@@ -16,7 +16,7 @@ STATUS = """Exit status: 0 done, 2 usage or too little disk, 4 a checkpoint, ada
 
 @click.command(epilog=STATUS)
 @click.argument("source", metavar="SRC", type=PATH)
-@click.option("--out", metavar="DIR", required=True, type=PATH, help="Folder for the pair, made if missing.")
+@click.option("--out", required=True, type=FOLDER, help="Folder for the pair, made if missing.")
 @click.option(
     "--type",
     "text_type",
@@ -28,9 +28,9 @@ STATUS = """Exit status: 0 done, 2 usage or too little disk, 4 a checkpoint, ada
 @click.option(
     "--projector-type", type=click.Choice(PROJECTOR_TYPES), default="f16", help="Of the vision tower. [default: f16]"
 )
-@click.option("--imatrix", metavar="FILE", type=PATH, help="Importance matrix, the GGUF that llama-imatrix writes.")
-@click.option("--lora", "adapter", metavar="FOLDER", type=PATH, help="PEFT adapter to merge into the weights.")
-@click.option("--profile", metavar="FILE", type=PATH, help="Profile of the pair. [default: SRC's profile.toml]")
+@click.option("--imatrix", type=FILE_PATH, help="Importance matrix, the GGUF that llama-imatrix writes.")
+@click.option("--lora", "adapter", type=FOLDER, help="PEFT adapter to merge into the weights.")
+@click.option("--profile", type=FILE_PATH, help="Profile of the pair. [default: SRC's profile.toml]")
 @click.option("--name", help="Name of the files and in them. [default: SRC's]")
 @click.option("--license", "licence", metavar="SPDX", help="Licence to record. [default: the model card's]")
 @click.option("--source-url", metavar="URL", help="Origin to record. [default: the model card's]")

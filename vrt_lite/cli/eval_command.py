@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-import tempfile
 from dataclasses import replace
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import click
 
 from vrt_lite.cli.options import (
     FILE,
-    PATH,
+    FOLDER,
     ChosenRun,
     print_effort,
     print_json,
@@ -22,14 +21,13 @@ from vrt_lite.cli.options import (
     run_options,
     take_run,
 )
-from vrt_lite.cli.report_writing import WantedReport, take_report, write_run_report
+from vrt_lite.cli.report_command import WantedReport, take_report, write_run_report
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, WorkerEndedError
+from vrt_lite.stored_settings import Number
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Judge
-    from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.evaluation.evaluate import Evaluation
-    from vrt_lite.evaluation.sets import LabelledSet, Place
+    from vrt_lite.evaluation.sets import Place
 
 STATUS = """Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
 or set missing or out of reach, or the engine died at a pair. 5 out of memory, 6 no pair got a verdict, 7 store,
@@ -38,12 +36,12 @@ or set missing or out of reach, or the engine died at a pair. 5 out of memory, 6
 
 @click.command("eval", epilog=STATUS)
 @click.argument("labelled", metavar="SET", type=FILE)
-@click.option("--from", "folder", metavar="FOLDER", type=PATH, help="Where SET, or its clips, lie.")
+@click.option("--from", "folder", type=FOLDER, help="Where SET, or its clips, lie.")
 @click.option("--split", metavar="NAME", help="Which split: of genai-bench test_v1, test or unifiedreward.")
 @click.option("--pull", is_flag=True, help="Fetch SET from the Hugging Face hub first, or what is missing of it.")
-@click.option("--limit", metavar="N", type=click.IntRange(1), help="Only the first N pairs.")
-@click.option("--sample", metavar="N", type=click.IntRange(1), help="Only N pairs, drawn by --seed.")
-@click.option("--budget", metavar="N", type=click.IntRange(0), help="At most N judgements now; call again for more.")
+@click.option("--limit", type=Number(1), help="Only the first N pairs.")
+@click.option("--sample", type=Number(1), help="Only N pairs, drawn by --seed.")
+@click.option("--budget", type=Number(0), help="At most N judgements now; call again for more.")
 @click.option(
     "--order",
     type=click.Choice(["given", "swapped", "random", "both"]),
@@ -52,8 +50,7 @@ or set missing or out of reach, or the engine died at a pair. 5 out of memory, 6
 )
 @run_options
 @report_options
-@click.option("--plots", metavar="DIR", type=PATH, help="Draw the figures as PNG files.")
-@click.option("--self-check", is_flag=True, help="Before: do its verdicts follow plain changes of two clips?")
+@click.option("--plots", type=FOLDER, help="Draw the figures as PNG files.")
 def evaluate(
     labelled: str,
     *,
@@ -65,7 +62,6 @@ def evaluate(
     budget: int | None,
     order: Any,
     plots: Path | None,
-    self_check: bool,
     **options: Any,
 ) -> None:
     """Compare a judge with a labelled SET of pairs.
@@ -84,10 +80,8 @@ def evaluate(
     and --backend only. --seed also draws the sample and the random order.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     report, run = take_report(options), take_run(options)
-    from vrt_lite.evaluation import evaluate as work  # noqa: PLC0415
+    from vrt_lite.evaluation import evaluate as evaluation  # noqa: PLC0415
     from vrt_lite.evaluation.sets import choose_pairs, read_set  # noqa: PLC0415
-    from vrt_lite.runs.store import Store  # noqa: PLC0415
-    from vrt_lite.show.judge_view import JudgeView  # noqa: PLC0415
     from vrt_lite.show.run_views import EvaluationView  # noqa: PLC0415
 
     if plots:
@@ -96,20 +90,12 @@ def evaluate(
         check_plots()
     found = read_set(_find_set(labelled, split, folder, pull=pull, quiet=run.quiet))
     settings = run.judge.settings
-    selection = work.PairSelection(order, limit, sample, settings.seed, budget)
+    selection = evaluation.PairSelection(order, limit, sample, settings.seed, budget)
     if not settings.preset:
         run = replace(run, judge=replace(run.judge, settings=replace(settings, preset=found.place.layout.preset)))
     pairs = choose_pairs(found.pairs, limit=limit, sample=sample, seed=settings.seed)
-    total = len(pairs) * (2 if order == "both" else 1)
-    with Store(run.store) as store, run.open_judge(store) as judge:
-        judge.connect(JudgeView(quiet=run.quiet, live=False).observe)
-        if self_check:
-            _check_judge(judge, found)
-        name = run.name or work.name_run(found, selection, judge.key())
-        if not run.quiet:
-            print_text(f"run {name}: {len(pairs)} pairs of {found.place.layout.full_name}", err=True)
-        with EvaluationView(run.open_screen(), total=total) as view:
-            made = work.evaluate(found, selection, store=store, judge=judge, watcher=view, name=name, jobs=run.jobs)
+    view = EvaluationView(run.open_screen(), total=len(pairs) * (2 if order == "both" else 1))
+    made = run.judge_with(view, partial(evaluation.evaluate, found, selection))
     _print_figures(made, run, plots=plots)
     _finish(made, run, report)
 
@@ -129,23 +115,6 @@ def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bo
         fetch_set(layout, report=lambda line: None if quiet else print_text(line, err=True))
         split = layout.split
     return find_set(labelled, split=split, folder=folder)
-
-
-def _check_judge(judge: Judge, found: LabelledSet) -> None:
-    """Check the judge with two clips of the set that have different captions; print the findings to stderr."""
-    from vrt_lite.diagnosis.judge_checks import CaptionedClip, check_judge  # noqa: PLC0415
-    from vrt_lite.evaluation.clips import Clips  # noqa: PLC0415
-
-    place = found.place
-    clips = Clips(place.folder, table=place.table, anywhere=place.layout.own)
-    by_caption = {pair.prompt: path for pair in found.pairs if isinstance(path := clips.find(pair.a), Path)}
-    if len(by_caption) < 2:
-        print_text("self-check: left out, as it needs two clips that are there and have different prompts", err=True)
-        return
-    one, other = (CaptionedClip(path, caption) for caption, path in islice(by_caption.items(), 2))
-    with tempfile.TemporaryDirectory() as folder:
-        for finding in check_judge(judge, one, other, Path(folder)):
-            print_text(f"self-check: {finding.level}: {finding.text}", err=True)
 
 
 def _print_figures(made: Evaluation, run: ChosenRun, *, plots: Path | None) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from vrt_lite.cli.compare_command import print_judgement
 from vrt_lite.cli.options import (
     format_time,
     json_option,
@@ -18,6 +19,7 @@ from vrt_lite.cli.options import (
 )
 from vrt_lite.cli.runs_command import STATUS
 from vrt_lite.errors import UsageError
+from vrt_lite.stored_settings import Number
 
 _HEADINGS = ("ID", "JUDGED", "VIDEO 1", "VIDEO 2", "RESULT", "JUDGE", "PROMPT")
 _ID_CHARACTERS = 8
@@ -26,7 +28,7 @@ _PROMPT_CHARACTERS = 40
 
 @click.command(epilog=STATUS)
 @click.argument("id", metavar="[ID]", required=False)
-@click.option("-n", "count", metavar="N", type=click.IntRange(1), default=20, help="List the newest N. [default: 20]")
+@click.option("-n", "count", type=Number(1), default=20, help="List the newest N. [default: 20]")
 @click.option("--rm", "remove", is_flag=True, help="Delete the comparison with this ID.")
 @store_option
 @json_option
@@ -44,7 +46,6 @@ def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_
     if remove and id is None:
         raise UsageError("--rm deletes one comparison: give its ID. See: vrt-lite history")
     from vrt_lite.runs.history import find_compared, list_history  # noqa: PLC0415
-    from vrt_lite.show import show_verdict  # noqa: PLC0415
     from vrt_lite.show.pair_words import describe_pair  # noqa: PLC0415
     from vrt_lite.show.table import show_table  # noqa: PLC0415
 
@@ -65,11 +66,10 @@ def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_
             print_text(f"comparison {pair.id[:_ID_CHARACTERS]} is deleted")
         elif (judgement := run.read_pair(pair)) is None:
             raise UsageError(f"Comparison {id!r} has no verdict: {pair.errors[0]}")
-        elif as_json:
-            print_json(judgement.to_json())
         else:
-            show_verdict(judgement)
-            print_text(f"judged {format_time(made)}")
+            print_judgement(judgement, as_json=as_json)
+            if not as_json:
+                print_text(f"judged {format_time(made)}")
 
 
 def _list_cells(entry: dict[str, Any]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vrt_lite.cli.options import PATH, json_option, print_json, print_text, quiet_option, stored_option
+from vrt_lite.cli.options import FILE_PATH, json_option, print_json, print_text, quiet_option, stored_option
 from vrt_lite.conversion.type_names import PROJECTOR_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
@@ -30,7 +30,7 @@ _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 1
     type=click.Choice(PROJECTOR_TYPES),
     help="Of a checkpoint's vision tower. On a CPU q6_k takes less than half of f16's time. [default: f16]",
 )
-@click.option("--profile", metavar="FILE", type=PATH, help="Profile for it, not its own.")
+@click.option("--profile", type=FILE_PATH, help="Profile for it, not its own.")
 @quiet_option
 def pull(model: str, *, projector_type: str | None, profile: Path | None, quiet: bool) -> None:
     """Fetch a model from the Hugging Face hub.
@@ -72,12 +72,14 @@ def models(*, as_json: bool) -> None:
     ACCURACY is published, tied pairs left out: below the table stands who says so, also where sources conflict.
     VERIFIED says whether this project has checked the model's verdicts.
     """
+    from vrt_lite.evaluation.published import list_published  # noqa: PLC0415
     from vrt_lite.model_list import list_models  # noqa: PLC0415
+    from vrt_lite.models.library import recipes  # noqa: PLC0415
     from vrt_lite.show.better_judge import keep_candidates  # noqa: PLC0415
 
-    found = list_models()
+    found, known = list_models(), recipes()
     keep_candidates(found)
-    published = {entry.name: _find_accuracy(entry.name) for entry in found}
+    published = {of.name: list_published(known[of.name].published) if of.name in known else [] for of in found}
     if as_json:
         print_json([{**asdict(entry), "accuracy": published[entry.name]} for entry in found])
         return
@@ -85,8 +87,8 @@ def models(*, as_json: bool) -> None:
 
     show_table(HEADINGS, [_row(entry, published[entry.name]) for entry in found])
     for name, of in published.items():
-        told = "; ".join(f"{a.set} {a.split} {a.value:.1f} % ({a.source})" for a in of)
-        if told:
+        if of:
+            told = "; ".join(f"{a.set} {a.split} {a.value:.1f} % ({a.source})" for a in of)
             print_text(f"{name}, accuracy: {told}")
     for way in filter(None, (entry.way_here for entry in found)):
         print_text(way)
@@ -102,27 +104,19 @@ def rm(model: str) -> None:
     from vrt_lite.disk import disk_errors, is_plain_name, locked  # noqa: PLC0415
     from vrt_lite.models import bundled_names, library  # noqa: PLC0415
 
-    if model in bundled_names():
-        raise ModelError(f"{model} comes with vrt-lite and is not deleted.")
     name = model.partition(":")[0]
-    if not name or not is_plain_name(name.replace("/", "--")):
+    if name in bundled_names():
+        raise ModelError(f"{name} comes with vrt-lite and is not deleted.")
+    if not is_plain_name(name.replace("/", "--")):
         raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
     with disk_errors(), locked(name):
-        here = library.find_stored(model)
-        unfinished = library.partial_folder(name).is_dir()
-        if not here and not unfinished:
+        stored = library.find_stored(model)
+        if not stored and name not in library.partial_names():
             raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
-        freed = library.partial_bytes(name) + (here.size_bytes if here else 0)
+        freed = library.partial_bytes(name) + (stored.size_bytes if stored else 0)
         library.remove_folder(library.partial_folder(name))
         library.remove_folder(library.model_folder(name))
     print_text(f"{name} is deleted, {format_bytes(freed)}")
-
-
-def _find_accuracy(name: str) -> list[PublishedAccuracy]:
-    from vrt_lite.evaluation.published import list_published  # noqa: PLC0415
-    from vrt_lite.models.library import recipes  # noqa: PLC0415
-
-    return list_published(recipes()[name].published) if name in recipes() else []
 
 
 def _row(entry: ListedModel, published: list[PublishedAccuracy]) -> tuple[str, ...]:
@@ -148,7 +142,7 @@ def _row(entry: ListedModel, published: list[PublishedAccuracy]) -> tuple[str, .
 @click.option("--clear-uploads", is_flag=True, help="Delete the clips that were sent to vrt-lite serve.")
 @stored_option("cache-mb", hidden=True)
 def cache(*, clear: bool, clear_uploads: bool, cache_mb: int | None) -> None:
-    """Show or delete what is kept on disk.
+    """Show what is kept on disk, and delete it before if that is asked for.
 
     That is encoded frames, measures of clips, and uploads. Of encoded frames, beyond 2000 megabytes the least
     recently used are deleted; another limit, or 0 to keep none:
@@ -160,25 +154,18 @@ def cache(*, clear: bool, clear_uploads: bool, cache_mb: int | None) -> None:
     from vrt_lite.measures import kept as measures  # noqa: PLC0415
     from vrt_lite.web.upload_folder import list_uploads  # noqa: PLC0415
 
-    disk, folder = embeddings.users_disk(cache_mb), embeddings.cache_folder()
-    entries, size_bytes = embeddings.usage(folder)
-    clips = len(list(measures.list_files(measures.measures_folder())))
-    uploads = list_uploads(data_home() / "uploads")
-    sent = f"{len(uploads)} uploads{{}}, {format_bytes(sum(size for _, size in uploads))}"
+    disk, folder, uploads = embeddings.users_disk(cache_mb), embeddings.cache_folder(), data_home() / "uploads"
     if clear:
         with disk_errors():
             embeddings.clear(folder)
             measures.clear(measures.measures_folder())
-        click.echo(f"{entries} embeddings are deleted, {format_bytes(size_bytes)}")
-        click.echo(f"the measures of {clips} clips are deleted")
-    if clear_uploads:
-        for upload, _ in uploads:
-            shutil.rmtree(upload, ignore_errors=True)
-        click.echo(sent.format(" are deleted"))
-    if clear or clear_uploads:
-        return
-    print_text(str(folder))
+    for upload, _ in list_uploads(uploads) if clear_uploads else ():
+        shutil.rmtree(upload, ignore_errors=True)
+    entries, size_bytes = embeddings.usage(folder)
     bound = f"at most {disk.most_bytes / 1e6:.0f} MB" if disk else "off: cache-mb is 0"
+    clips = len(list(measures.list_files(measures.measures_folder())))
+    sent = [size for _, size in list_uploads(uploads)]
+    print_text(str(folder))
     click.echo(f"{entries} embeddings, {format_bytes(size_bytes)} ({bound})")
     click.echo(f"measures of {clips} clips")
-    print_text(sent.format(f" in {data_home() / 'uploads'}"))
+    print_text(f"{len(sent)} uploads in {uploads}, {format_bytes(sum(sent))}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -17,8 +16,9 @@ from click.core import ParameterSource
 
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import MOST_SEQUENCES
-from vrt_lite.settings import MOST_JOBS, Remote, Settings, choose_settings, read_dimension
-from vrt_lite.stored_settings import KEYS, LOCAL
+from vrt_lite.protocol.messages import DIMENSIONS, Dimension
+from vrt_lite.settings import LOCAL_SETTINGS, Remote, Settings
+from vrt_lite.stored_settings import KEYS, LOCAL, Number
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -30,11 +30,14 @@ if TYPE_CHECKING:
     from vrt_lite.show.screen import Screen
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
+_Made = TypeVar("_Made")
 _Option = Callable[[Any], Any]
 FILE: Final = click.Path(readable=False)
 """The type of an argument that may name a file: a shell completes it, and the command checks it."""
 PATH: Final = click.Path(path_type=Path)
-PRESETS = "model-card, videogen-reward, text2video-human or mj-bench-video"
+FILE_PATH: Final = click.Path(dir_okay=False, path_type=Path)
+FOLDER: Final = click.Path(file_okay=False, path_type=Path)
+PRESETS = "model-card, videogen-reward, mj-bench-video or text2video-human"
 _SOURCES: Final[dict[ParameterSource | None, Source]] = {
     ParameterSource.COMMANDLINE: "option",
     ParameterSource.ENVIRONMENT: "environment",
@@ -42,19 +45,29 @@ _SOURCES: Final[dict[ParameterSource | None, Source]] = {
 }
 
 
+_NEAREST: Final = ("option", "environment", "file", None)
+"""Where a value comes from, the nearest to the command first; None is a default."""
+_OUTDONE_BY_EFFORT: Final = ("max_pixels", "tool_max_pixels", "first_frames", "rounds")
+"""Settings that an effort sets back to what it decides if they come from further away than itself."""
+
+
 def complete_models(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """Return the models that are here and begin so; if there are none, let the shell complete the name of a file."""
-    from vrt_lite.cli.completion_command import list_models  # noqa: PLC0415 - only while a shell completes
+    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only while a shell completes
 
-    return list_models(begun)
+    from vrt_lite.models import bundled_names  # noqa: PLC0415
+    from vrt_lite.models.library import stored_models  # noqa: PLC0415
+
+    names = [*bundled_names(), *(model.manifest.name for model in stored_models())]
+    return [CompletionItem(name) for name in names if name.startswith(begun)] or [CompletionItem(begun, type="file")]
 
 
 def stored_option(name: str, *names: str, **more: Any) -> _Option:
     """Make the option of a key of `KEYS`: a variable and the settings file may set it too."""
     key = KEYS[name]
-    names = names or (f"--{name}",)
-    more = {"type": key, **more}
-    return click.option(*names, envvar=key.variable, help=f"{key.about} [default: {key.default}]", **more)
+    more = {"type": key.type, "metavar": key.allowed, **more}
+    about = f"{key.about} [default: {key.default}]"
+    return click.option(*names or (f"--{name}",), envvar=key.variable, help=about, **more)
 
 
 def find_source(parameter: str) -> Source | None:
@@ -62,14 +75,21 @@ def find_source(parameter: str) -> Source | None:
     return _SOURCES.get(click.get_current_context().get_parameter_source(parameter))
 
 
-def find_sources() -> dict[str, Source | None]:
-    """Return where the values of the running command's parameters come from that can be kept."""
-    return {p.name: find_source(p.name) for p in click.get_current_context().command.params if p.envvar}
-
-
 def _add_options(*options: _Option) -> Callable[[_Command], _Command]:
     """Return a decorator that adds options, which a help lists in this order."""
     return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
+
+
+def _read_dimension(text: str) -> tuple[str, Dimension]:
+    """Return the key and the wording in KEY=NAME:TEXT. UsageError for another text."""
+    key, _, words = text.partition("=")
+    name, _, explain = (part.strip() for part in words.partition(":"))
+    if key not in DIMENSIONS or not name or not explain:
+        raise UsageError(
+            f"--dimension {text!r} is not KEY=NAME:TEXT with KEY one of {', '.join(DIMENSIONS)}; "
+            'for example --dimension "VQ=Sharpness: how crisp the picture is".'
+        )
+    return key, Dimension(name, explain)
 
 
 def _read_profile(path: str) -> Profile:
@@ -82,14 +102,13 @@ model_argument = click.argument(
     "model",
     metavar="[MODEL]",
     required=False,
-    type=KEYS["model"],
     envvar=KEYS["model"].variable,
     shell_complete=complete_models,
 )
-projector_option = click.option("--projector", metavar="FILE", type=PATH, help="The projector (mmproj) GGUF.")
+projector_option = click.option("--projector", type=FILE_PATH, help="The projector (mmproj) GGUF.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Only the result, and errors.")
-store_option = click.option("--store", metavar="FILE", type=PATH, help="The store of runs. [default: the user's]")
+store_option = click.option("--store", type=FILE_PATH, help="The store of runs. [default: the user's]")
 jobs_option = stored_option("jobs")
 size_options = _add_options(
     click.option(
@@ -98,7 +117,7 @@ size_options = _add_options(
         type=_read_profile,
         help="How to talk to the model, in place of its own profile; see: vrt-lite profile",
     ),
-    stored_option("effort", metavar="NAME", default="full"),
+    stored_option("effort"),
     *map(stored_option, ("workspace", "first-frames", "window", "rounds", "max-pixels", "tool-max-pixels")),
     *map(stored_option, ("ctx", "gpu-layers", "kv-type")),
 )
@@ -113,28 +132,26 @@ page_options = _add_options(
 judge_options = _add_options(
     stored_option("model", "-m", "--model", shell_complete=complete_models),
     projector_option,
-    click.option("--preset", metavar="NAME", help=f"Dimension wordings: {PRESETS}."),
+    click.option("--preset", metavar="NAME", help=f"{PRESETS}: published wordings."),
     click.option(
         "--dimension",
         "dimensions",
         metavar="KEY=NAME:TEXT",
+        type=_read_dimension,
         multiple=True,
         help="Your own wording of TA, VQ or MQ. The judge reads NAME (KEY).",
     ),
     size_options,
     stored_option("threads"),
-    click.option(
-        "--temperature", metavar="T", type=click.FloatRange(0, 10), default=0.0, help="0 is greedy. [default: 0]"
-    ),
-    click.option("--seed", metavar="N", type=click.IntRange(0, 2**32 - 1), default=0, help="[default: 0]"),
+    click.option("--temperature", metavar="T", type=click.FloatRange(0, 10), help="0 is greedy. [default: 0]"),
+    click.option("--seed", type=Number(0, 2**32 - 1), help="[default: 0]"),
     click.option(
         "--evidence", is_flag=True, help="Experimental: tell any judge in its prompt what was measured. [default: off]"
     ),
-    stored_option("cache", "--cache/--no-cache", type=None, default=True),
+    stored_option("cache", "--cache/--no-cache", default=True),
     stored_option("cache-mb", hidden=True),
-    stored_option("backend", metavar="URL"),
-    stored_option("served-model", metavar="NAME"),
-    stored_option("backend-kind", metavar="KIND", default="auto"),
+    *map(stored_option, ("backend", "served-model")),
+    stored_option("backend-kind", default="auto"),
 )
 """The options that choose a judge: `take_judge` reads them."""
 run_options = _add_options(
@@ -149,13 +166,13 @@ run_options = _add_options(
 """Those, and the options of a run: `take_run` reads them."""
 prompt_options = _add_options(
     click.option("-p", "--prompt", metavar="TEXT", help="The text the clips were made from."),
-    click.option("--prompt-file", metavar="FILE", type=PATH, help="Read the prompt from a file."),
+    click.option("--prompt-file", type=FILE_PATH, help="Read the prompt from a file."),
 )
 """The two ways to give a prompt: `take_prompt` reads them."""
 report_options = _add_options(
     click.option("--report", metavar="FILE.html", type=PATH, help="Write a report: one HTML file."), page_options
 )
-"""The options that write a report: `report_writing.take_report` reads them."""
+"""The options that write a report: `report_command.take_report` reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,20 +205,12 @@ class ChosenJudge:
             raise ModelError(f"{error}. Without --model, {self.model!r} is set. See: vrt-lite config") from error
 
     def choose_jobs(self, jobs: int | None) -> int:
-        """Return how many jobs to use: by default what `tune` found for the model here, 1 if there is nothing.
-
-        UsageError for more than the judge can use.
-        """
+        """Return how many jobs to use: by default what `tune` found for the model here, 1 if there is nothing."""
         if jobs is None:
             from vrt_lite.tuning import find_tuning  # noqa: PLC0415
 
             tuning = None if self.backend else find_tuning(self.model, self.projector)
             return tuning.jobs if tuning else 1
-        if jobs > MOST_SEQUENCES and self.backend is None and find_source("jobs") == "option":
-            raise UsageError(
-                f"--jobs {jobs} is too many: on this machine at most {MOST_SEQUENCES} pairs are judged at once, and "
-                f"{MOST_JOBS} on a server (--backend URL)."
-            )
         return jobs if self.backend else min(jobs, MOST_SEQUENCES)
 
 
@@ -217,11 +226,24 @@ def take_judge(options: dict[str, Any]) -> ChosenJudge:
 
 
 def take_settings(options: dict[str, Any], backend: Remote | None = None) -> Settings:
-    """Take the settings out of a command's options. UsageError for bad values."""
-    if "dimensions" in options:
-        options["dimensions"] = dict(map(read_dimension, options["dimensions"]))
-    values = {field.name: options.pop(field.name) for field in fields(Settings) if field.name in options}
-    return choose_settings(values, find_sources(), remote=backend is not None)
+    """Take the settings out of a command's options.
+
+    An effort decides what was set further from the command than itself: with the option `--effort full` the model's own
+    holds, whatever a variable or the settings file says. For a judge on a server (`backend`), what is set for all
+    commands about the engine here does not hold.
+    """
+    sources = {p.name: find_source(p.name) for p in click.get_current_context().command.params if p.envvar}
+    effort = _NEAREST.index(sources["effort"])
+    dropped = {name for name in _OUTDONE_BY_EFFORT if _NEAREST.index(sources[name]) > effort}
+    if backend:
+        dropped |= {name for name in LOCAL_SETTINGS if sources[name] != "option"}
+    given: dict[str, Any] = {field.name: options.pop(field.name, None) for field in fields(Settings)}
+    given |= {
+        **dict.fromkeys(dropped),
+        "dimensions": dict(given["dimensions"] or ()),
+        "sources": {name: source for name, source in sources.items() if source and name not in dropped},
+    }
+    return Settings(**{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,16 +258,21 @@ class ChosenRun:
     quiet: bool
     verbose: int
 
-    def open_judge(self, store: Store) -> Judge:
-        """Open the judge in a process of its own. The store remembers files' digests."""
-        options: dict[str, Any] = {"process": True, "jobs": self.jobs, "digest": store.digest}
-        return self.judge.open(verbose=self.verbose > 1, **options)
-
     def open_screen(self, *, quiet: bool = False) -> Screen:
         """Open a screen for the progress."""
         from vrt_lite.show.screen import Screen  # noqa: PLC0415
 
         return Screen(quiet=self.quiet or quiet, live=self.verbose < 2)
+
+    def judge_with(self, view: Any, work: Callable[..., _Made]) -> _Made:
+        """Let `work` judge with a store, a judge in a process of its own, and a view as its watcher."""
+        from vrt_lite.runs.store import Store  # noqa: PLC0415
+
+        with Store(self.store) as store:
+            options: dict[str, Any] = {"process": True, "jobs": self.jobs, "digest": store.digest}
+            with self.judge.open(verbose=self.verbose > 1, **options) as judge, view:
+                judge.connect(view.observe)
+                return work(store=store, judge=judge, watcher=view, name=self.name, jobs=self.jobs)
 
 
 def take_run(options: dict[str, Any]) -> ChosenRun:
@@ -269,10 +296,8 @@ def take_prompt(options: dict[str, Any]) -> str:
         with open_to_read(path) as file:
             # A character is at most four bytes; one byte more is enough to know that it is too long.
             return file.read(4 * LONGEST_PROMPT + 1).decode("utf-8-sig").rstrip("\r\n")
-    except OSError as error:
-        raise UsageError(f"The prompt file {path} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"The prompt file {path} is not UTF-8 text, or is too long.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"The prompt file {path} cannot be read as a short text in UTF-8: {error}.") from error
 
 
 def open_existing_store(path: Path | None) -> Store:
@@ -305,7 +330,7 @@ def print_json(value: object) -> None:
 def _to_plain(record: object) -> Any:
     from msgspec import to_builtins  # noqa: PLC0415 - only for records; `doctor` runs without it
 
-    return to_builtins(record)
+    return str(record) if isinstance(record, Path) else to_builtins(record)
 
 
 def format_time(seconds: float, *, whole: bool = False) -> str:
@@ -322,16 +347,15 @@ def shorten(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
-def _read_fps(value: str) -> str:
-    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", value) or not 0 < float(value) <= 1000:
-        raise click.BadParameter(f"{value!r} is no frame rate: give a number above 0, at most 1000.")
-    return value
+def _write_fps(ctx: click.Context, parameter: click.Parameter, fps: float | None) -> str | None:
+    return f"{fps:.9g}" if fps else None
 
 
 fps_option = click.option(
     "--fps",
     metavar="N",
-    type=_read_fps,
+    type=click.FloatRange(0.001, 1000),
+    callback=_write_fps,
     help="Frames a second of numbered pictures, as in frames/%04d.png. [default: 24]",
 )
 """The command calls `clip_files.add_rate` with its value."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vrt_lite.cli.options import (
-    PATH,
+    FOLDER,
     ChosenJudge,
     ChosenRun,
     clip_options,
@@ -22,8 +22,9 @@ from vrt_lite.cli.options import (
     take_prompt,
     take_run,
 )
-from vrt_lite.cli.report_writing import WantedReport, take_report, write_run_report
+from vrt_lite.cli.report_command import WantedReport, take_report, write_run_report
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError, WorkerEndedError
+from vrt_lite.stored_settings import Number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,9 +48,7 @@ memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interru
     default="both",
     help="one: judge each pair once, not with the clips exchanged too. Half the work. [default: both]",
 )
-@click.option(
-    "--budget", metavar="N", type=click.IntRange(1), help="At most N judgements, those of earlier calls included."
-)
+@click.option("--budget", type=Number(1), help="At most N judgements, those of earlier calls included.")
 @click.option(
     "--stop-at",
     metavar="P",
@@ -57,9 +56,9 @@ memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interru
     help="Stop when each clip is better than the next with this probability. [default: 0.8 if pairs are chosen]",
 )
 @click.option("--exclude-flagged", is_flag=True, help="Leave out clips with a measured fault, such as stutter.")
-@click.option("--top", metavar="K", type=click.IntRange(1), help="Name the K best clips of each group.")
+@click.option("--top", type=Number(1), help="Name the K best clips of each group.")
 @click.option("--then", metavar="NAME", help="Let this judge rank the best (--top, else 3) again, in both orders.")
-@click.option("--copy-to", metavar="DIR", type=PATH, help="Copy the best there, numbered.")
+@click.option("--copy-to", type=FOLDER, help="Copy the best there, numbered.")
 @report_options
 def rank(
     clips: tuple[str, ...],
@@ -94,7 +93,6 @@ def rank(
     from vrt_lite.ranking.entries import Group, read_entries  # noqa: PLC0415
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
     from vrt_lite.ranking.rank_run import Effort  # noqa: PLC0415
-    from vrt_lite.ranking.winners import check_folder  # noqa: PLC0415
 
     if watch:
         rank_them = _watch(clips, prompt, fps=fps, recursive=recursive)
@@ -103,8 +101,6 @@ def rank(
         for line in (line for group in groups for line in group.left_out if not run.quiet):
             print_text(line, err=True)
         rank_them = functools.partial(rank_clips, groups)
-    if copy_to:
-        check_folder(copy_to)
     effort = Effort(both_orders=orders == "both", budget=budget, confidence=stop_at, exclude_flagged=exclude_flagged)
     ranking = _judge_and_rank(functools.partial(rank_them, effort=effort), run, watch=watch)
     if then:
@@ -133,14 +129,11 @@ def _watch(folders: tuple[str, ...], prompt: str, *, fps: str | None, recursive:
 
 def _judge_and_rank(rank_them: Callable[..., Ranking], run: ChosenRun, *, watch: bool = False) -> Ranking:
     """Rank with the judge of a run. After an interrupt or an error it says that the judgements are kept."""
-    from vrt_lite.runs.store import Store  # noqa: PLC0415
     from vrt_lite.show.run_views import FolderView, RankingView  # noqa: PLC0415
 
     view = (FolderView if watch else RankingView)(run.open_screen(quiet=run.as_json))
     try:
-        with Store(run.store) as store, run.open_judge(store) as judge, view:
-            judge.connect(view.observe)
-            return rank_them(store=store, judge=judge, watcher=view, name=run.name, jobs=run.jobs)
+        return run.judge_with(view, rank_them)
     except (KeyboardInterrupt, VrtError):
         if view.done:
             click.echo(f"{view.done} judgement(s) are kept: the same command goes on from there.", err=True)
@@ -153,22 +146,23 @@ def _show(ranking: Ranking, run: ChosenRun, *, top: int | None, copy_to: Path | 
     from vrt_lite.ranking.winners import copy_winners  # noqa: PLC0415
     from vrt_lite.show.leaderboard import show_conclusions, show_ladders, show_winners  # noqa: PLC0415
 
-    effort = run.judge.settings.effort
-    chosen = [(ladder.group, ladder.ranked[: top or 1]) for ladder in ranking.ladders if top or copy_to]
+    made, effort = ranking, run.judge.settings.effort
+    chosen = [(ladder.group, ladder.ranked[: top or 1]) for ladder in made.ladders if top or copy_to]
+    if not run.as_json:
+        about: dict[str, Any] = {"run": made.run, "judge": made.judge, "scope": made.scope, "verbose": run.verbose > 0}
+        show_ladders(made.ladders, made.left_out, **about)
+        print_effort(effort)
+        for clip in (clip for _, clips in chosen for clip in clips if clip.flags):
+            end = "; it is copied all the same" if copy_to else ""
+            words = f"{clip.name} is flagged: {describe_flags(clip.flags)}{end}."
+            print_text(f"{words} --exclude-flagged leaves such clips out.", err=True)
+    copies = copy_winners(chosen, copy_to) if copy_to else []
     if run.as_json:
-        named = [{"group": group, "clips": [str(clip.path) for clip in clips]} for group, clips in chosen]
-        copies = [str(path) for path in copy_winners(chosen, copy_to)] if copy_to else []
-        print_json({**ranking.to_json(), "effort": effort, "winners": named, "copies": copies})
+        named = [{"group": group, "clips": [clip.path for clip in clips]} for group, clips in chosen]
+        print_json({**made.to_json(), "effort": effort, "winners": named, "copies": copies})
         return
-    show = functools.partial(show_ladders, judge=ranking.judge, scope=ranking.scope, verbose=run.verbose > 0)
-    show(ranking.ladders, ranking.left_out, run=ranking.run)
-    print_effort(effort)
-    for clip in (clip for _, clips in chosen for clip in clips if clip.flags):
-        end = "; it is copied all the same" if copy_to else ""
-        words = f"{clip.name} is flagged: {describe_flags(clip.flags)}{end}."
-        print_text(f"{words} --exclude-flagged leaves such clips out.", err=True)
-    show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
-    show_conclusions(ranking.ladders)
+    show_winners(chosen, copies)
+    show_conclusions(made.ladders)
 
 
 def _finish(ranking: Ranking, run: ChosenRun, report: WantedReport | None) -> None:

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from vrt_lite.cli.options import (
-    PATH,
+    FILE_PATH,
     format_time,
     json_option,
     open_existing_store,
@@ -25,13 +25,11 @@ from vrt_lite.disk import draft_of
 from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
-    from vrt_lite.runs.export import Format
     from vrt_lite.runs.store import Run, RunInfo
 
 STATUS = "Exit status: 0 done, 2 usage, 7 the store is damaged, or cannot be read or written, 130 interrupted."
 HEADINGS = ("NAME", "KIND", "LAST USED", "JUDGED", "FAILED", "ABOUT")
 _LONGEST = 68
-_FORMATS: Final[dict[str, Format]] = {".csv": "csv", ".jsonl": "jsonl"}
 
 
 run_argument = click.argument("run", metavar="[RUN]", default="latest")
@@ -78,66 +76,56 @@ def show(run: str, *, store: Path | None, as_json: bool, verbose: bool) -> None:
     """
     with open_existing_store(store) as opened:
         found = opened.run(run)
-        info = next(info for info in opened.runs() if info.name == found.name)
-        shown = {"rank": _show_ranking, "compare": _show_comparisons}.get(found.kind, _show_evaluation)
-        result = shown(found, as_json=as_json, verbose=verbose)
         if as_json:
-            print_json(_to_json(info) | result)
+            info = next(info for info in opened.runs() if info.name == found.name)
+            print_json(_to_json(info) | _read_results(found))
+        else:
+            _show_results(found, verbose=verbose)
 
 
-def _show_ranking(run: Run, *, as_json: bool, verbose: bool) -> dict[str, Any]:
-    from vrt_lite.ranking.rank_run import read_rank_about  # noqa: PLC0415
-    from vrt_lite.run_api import read_ladders  # noqa: PLC0415
-    from vrt_lite.show.leaderboard import show_conclusions, show_ladders  # noqa: PLC0415
+def _read_results(run: Run) -> dict[str, Any]:
+    from vrt_lite.run_api import read_figures, read_ladders  # noqa: PLC0415
+    from vrt_lite.show.pair_words import list_comparisons  # noqa: PLC0415
 
-    ladders, about = read_ladders(run), read_rank_about(run)
-    if as_json:
-        return {"ladders": [ladder.to_json() for ladder in ladders]}
-    show_ladders(ladders, about.left_out, run=run.name, judge=about.model, scope=about.scope, verbose=verbose)
-    show_conclusions(ladders)
-    return {}
-
-
-def _show_comparisons(run: Run, *, as_json: bool, verbose: bool) -> dict[str, Any]:
-    from vrt_lite.show.pair_words import list_comparisons, show_comparisons  # noqa: PLC0415
-
-    if as_json:
+    if run.kind == "rank":
+        return {"ladders": [ladder.to_json() for ladder in read_ladders(run)]}
+    if run.kind == "compare":
         return {"comparisons": list(list_comparisons(run))}
-    show_comparisons(run, judge=str(run.about.get("model", "")))
-    return {}
+    return {"figures": read_figures(run).to_json()}
 
 
-def _show_evaluation(run: Run, *, as_json: bool, verbose: bool) -> dict[str, Any]:
-    from vrt_lite.evaluation.cases import read_eval_about  # noqa: PLC0415
-    from vrt_lite.run_api import read_figures  # noqa: PLC0415
-    from vrt_lite.show.evaluation_sections import show_figures  # noqa: PLC0415
+def _show_results(run: Run, *, verbose: bool) -> None:
+    from vrt_lite.run_api import read_figures, read_ladders  # noqa: PLC0415
 
-    figures = read_figures(run)
-    if as_json:
-        return {"figures": figures.to_json()}
-    show_figures(figures, judge=read_eval_about(run).model, run=run.name)
-    return {}
+    judge = str(run.about.get("model", ""))
+    if run.kind == "rank":
+        from vrt_lite.ranking.rank_run import read_rank_about  # noqa: PLC0415
+        from vrt_lite.show.leaderboard import show_conclusions, show_ladders  # noqa: PLC0415
+
+        ladders, about = read_ladders(run), read_rank_about(run)
+        show_ladders(ladders, about.left_out, run=run.name, judge=judge, scope=about.scope, verbose=verbose)
+        show_conclusions(ladders)
+    elif run.kind == "compare":
+        from vrt_lite.show.pair_words import show_comparisons  # noqa: PLC0415
+
+        show_comparisons(run, judge=judge)
+    else:
+        from vrt_lite.show.evaluation_sections import show_figures  # noqa: PLC0415
+
+        show_figures(read_figures(run), judge=judge, run=run.name)
 
 
 @click.command(epilog=STATUS)
 @run_argument
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    required=True,
-    type=PATH,
-    help="Where to: FILE.csv, FILE.jsonl, or - for stdout.",
-)
-@click.option("--format", "form", type=click.Choice(["csv", "jsonl"]), help="[default: by the file's ending]")
+@click.option("-o", "--output", required=True, type=FILE_PATH, help="FILE.csv, FILE.jsonl, or - for JSONL.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
 @store_option
-def export(run: str, *, output: Path, form: Format | None, overwrite: bool, store: Path | None) -> None:
+def export(run: str, *, output: Path, overwrite: bool, store: Path | None) -> None:
     """Write every judgement of RUN to a file, one a line.
 
     \b
     vrt-lite export foxes -o foxes.csv
-    vrt-lite export foxes -o - --format jsonl | head -1
+    vrt-lite export foxes -o - | head -1
 
     CSV has these columns:
 
@@ -160,25 +148,21 @@ def export(run: str, *, output: Path, form: Format | None, overwrite: bool, stor
     judgement.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.runs.export import csv_lines, json_lines  # noqa: PLC0415
-    from vrt_lite.show import safe  # noqa: PLC0415
 
-    form = form or _FORMATS.get(output.suffix.lower())
-    if form is None:
-        raise UsageError(f"{output} ends neither in .csv nor in .jsonl: give --format csv or --format jsonl.")
+    form = output.suffix.lower()
+    if form not in (".csv", ".jsonl") and str(output) != "-":
+        raise UsageError(f"{output} ends neither in .csv nor in .jsonl: give a name that does.")
     with open_existing_store(store) as opened:
-        found, to_stdout = opened.run(run), str(output) == "-"
-        shown = safe if to_stdout and sys.stdout.isatty() else str
-        lines = csv_lines(found, shown=shown) if form == "csv" else json_lines(found)
-        if to_stdout:
+        found = opened.run(run)
+        if str(output) == "-":
             # Bytes, so that line ends and the encoding are the same on every system.
-            for line in lines:
-                sys.stdout.buffer.write(line.encode("utf-8", "backslashreplace"))
-            sys.stdout.buffer.flush()
+            sys.stdout.buffer.writelines(line.encode("utf-8", "backslashreplace") for line in json_lines(found))
             return
         if output.exists() and output.samefile(opened.path):
             raise UsageError(f"{output} is the store itself; write to another file.")
+        lines = csv_lines(found) if form == ".csv" else json_lines(found)
         written = _write_lines(output, lines, overwrite=overwrite)
-    print_text(f"{written - (form == 'csv')} judgement(s) of {found.name} are in {output}", err=True)
+    print_text(f"{written - (form == '.csv')} judgement(s) of {found.name} are in {output}", err=True)
 
 
 def _to_json(info: RunInfo) -> dict[str, Any]:
@@ -187,12 +171,11 @@ def _to_json(info: RunInfo) -> dict[str, Any]:
 
 def _row(info: RunInfo) -> tuple[str, ...]:
     """Return a run's cells. What it is about is not too long: its prompt or prompts, or its labelled set and judge."""
-    about = info.about
-    words = ", ".join(str(about[key]) for key in ("title", "split", "model") if about.get(key))
+    words = ", ".join(str(info.about[key]) for key in ("title", "split", "model") if info.about.get(key))
     if info.kind == "rank":
-        prompts = [about["prompt"]] if isinstance(about.get("prompt"), str) else about.get("prompts") or [""]
-        more = f" (and {len(prompts) - 1} more)" if len(prompts) > 1 else ""
-        words = f"{shorten(str(prompts[0]), _LONGEST - len(more))}{more}"
+        first, *others = info.about.get("prompts") or [""]
+        more = f" (and {len(others)} more)" if others else ""
+        words = f"{shorten(first, _LONGEST - len(more))}{more}"
     return (info.name, info.kind, format_time(info.updated), str(info.judgements), str(info.failures), words)
 
 
@@ -201,12 +184,8 @@ def _write_lines(path: Path, lines: Iterable[str], *, overwrite: bool) -> int:
     if os.path.lexists(path) and not (overwrite and path.is_file()):
         hint = "give another name, or --overwrite" if path.is_file() else "it is no regular file"
         raise UsageError(f"{path} is there already: {hint}.")
-    count = 0
     try:
         with draft_of(path) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-            for line in lines:
-                file.write(line)
-                count += 1
+            return sum(1 for line in lines if file.write(line))
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
-    return count

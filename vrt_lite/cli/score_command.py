@@ -10,6 +10,7 @@ from vrt_lite.cli.options import clip_options, print_json, print_text, take_prom
 from vrt_lite.errors import ClipsError, UsageError
 
 if TYPE_CHECKING:
+    from vrt_lite.api import Judge
     from vrt_lite.records.ladders import Ranking
 
 STATUS = """Exit status: 0 all clips are scored, 2 usage, 3 some clip cannot be used or has no score (the rest is
@@ -33,16 +34,16 @@ def score(clips: tuple[str, ...], *, fps: str | None, recursive: bool, as_csv: b
     prompt, run = take_prompt(options), take_run(options)
     from vrt_lite.ranking.entries import read_entries  # noqa: PLC0415
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
-    from vrt_lite.runs.store import Store  # noqa: PLC0415
     from vrt_lite.show.run_views import RankingView  # noqa: PLC0415
 
     groups = read_entries(clips, prompt=prompt, fps=fps, recursive=recursive)
-    view = RankingView(run.open_screen(quiet=run.as_json or as_csv))
-    with Store(run.store) as store, run.open_judge(store) as judge, view:
-        judge.connect(view.observe)
+
+    def score_them(*, judge: Judge, **options: Any) -> Ranking:
         if not judge.pointwise:
             raise UsageError("This judge compares two clips and scores none by itself. Use: vrt-lite rank")
-        ranking = rank_clips(groups, store=store, judge=judge, watcher=view, name=run.name, jobs=run.jobs)
+        return rank_clips(groups, judge=judge, **options)
+
+    ranking = run.judge_with(RankingView(run.open_screen(quiet=run.as_json or as_csv)), score_them)
     _print(ranking, as_csv=as_csv, as_json=run.as_json)
 
 
@@ -64,10 +65,8 @@ def _print(ranking: Ranking, *, as_csv: bool, as_json: bool) -> None:
             if clip.scores
         ]
         show_table(("CLIP", *(f"{name} (%ile)" for name in names)), rows)
-    for out in ranking.left_out:
-        print_text(f"left out: {str(out.path)!r} {out.reason}", err=True)
-    for clip in scored:
-        if clip.error:
-            print_text(f"no score: {clip.name}: {clip.error}", err=True)
-    if missing := sum(out.broken for out in ranking.left_out) + sum(bool(clip.error) for clip in scored):
+    failed = [f"no score: {clip.name}: {clip.error}" for clip in scored if clip.error]
+    for line in (*(f"left out: {str(out.path)!r} {out.reason}" for out in ranking.left_out), *failed):
+        print_text(line, err=True)
+    if missing := sum(out.broken for out in ranking.left_out) + len(failed):
         raise ClipsError(f"{missing} clip(s) have no score, as listed; all others do.")

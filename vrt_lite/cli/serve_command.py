@@ -9,16 +9,15 @@ from typing import Any
 import click
 
 from vrt_lite.advice import install_extra
-from vrt_lite.cli.options import PATH, jobs_option, judge_options, print_text, store_option, take_judge
+from vrt_lite.cli.options import jobs_option, judge_options, print_text, store_option, take_judge
 from vrt_lite.errors import UsageError
+from vrt_lite.stored_settings import Number
 
 STATUS = "Exit status: 2 usage, 4 model missing, corrupt or mismatched, 7 the store cannot be used, 130 interrupted."
 
 
 @click.command(epilog=STATUS)
-@click.option(
-    "--port", metavar="N", type=click.IntRange(0, 65535), default=8765, help="0 takes a free one. [default: 8765]"
-)
+@click.option("--port", type=Number(0, 65535), default=8765, help="0 takes a free one. [default: 8765]")
 @click.option(
     "--host",
     metavar="ADDRESS",
@@ -37,7 +36,7 @@ STATUS = "Exit status: 2 usage, 4 model missing, corrupt or mismatched, 7 the st
     "folders",
     metavar="FOLDER",
     multiple=True,
-    type=PATH,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Clips in this folder may be used and played; repeat it for more. Uploads always may.",
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in the browser.")
@@ -69,19 +68,13 @@ def serve(
     token is asked for there too. docs/serve.md has a proxy's settings.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     judge = take_judge(options)
-    for folder in folders:
-        if not folder.is_dir():
-            raise UsageError(f"--allow {folder} is no folder.")
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9.-]{1,253}", name):
             raise UsageError(f"--host-name {name[:80]} is no name: give it without https:// and without a port.")
     try:
         from vrt_lite.web.server import run_server  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        package = str(error.name).partition(".")[0]
-        if package in ("starlette", "uvicorn", "python_multipart"):
-            raise UsageError(f"vrt-lite serve needs {package}: {install_extra('web')}") from error
-        raise
+        raise UsageError(f"vrt-lite serve needs {error.name}: {install_extra('web')}") from error
     from vrt_lite.modes import WantedJudge  # noqa: PLC0415
 
     run_server(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ from vrt_lite.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from vrt_lite.tuning import Tuning
     from vrt_lite.tuning.tune import Tried
 
 HEADINGS = ("SETTING", "A JUDGEMENT", "SPEED", "")
@@ -73,28 +71,21 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
         for each in find_quickest(files, partial(measure_with, worker, files), budget_seconds=budget):
             tried.append(each)
             screen.show(Status(f"{files.name}: measuring; {each.change} {each.outcome}"))
-    tuning = [each.tuning for each in tried if each.outcome == TAKEN][-1]
+    *_, tuning = (each.tuning for each in tried if each.outcome == TAKEN)
     with disk_errors():
         keep(path, tuning)
     if as_json:
-        told: dict[str, object] = {"model": files.name, "machine": machine, "tuning": tuning, "file": str(path)}
-        listed = [{name: getattr(each, name) for name in ("change", "outcome", "seconds")} for each in tried]
-        print_json(told | {"tried": listed})
+        print_json({"model": files.name, "machine": machine, "tuning": tuning, "file": path, "tried": tried})
         return
-    _show(files.name, tuning, tried)
-    print_text(f"kept for this machine ({machine.processor}): {path}", err=True)
-
-
-def _show(name: str, tuning: Tuning, tried: Sequence[Tried]) -> None:
     from vrt_lite.show.table import show_table  # noqa: PLC0415
-    from vrt_lite.tuning.tune import TAKEN  # noqa: PLC0415
 
     default, *_ = taken = [each.seconds or 0.0 for each in tried if each.outcome == TAKEN]
     show_table(HEADINGS, [_row(each, default) for each in tried])
     print_text(
-        f"{name}: threads {tuning.threads or 'auto'}, repacking {'on' if tuning.repack else 'off'}, "
+        f"{files.name}: threads {tuning.threads or 'auto'}, repacking {'on' if tuning.repack else 'off'}, "
         f"projector {tuning.projector}, jobs {tuning.jobs}; {default / taken[-1]:.2f} times as fast as the defaults"
     )
+    print_text(f"kept for this machine ({machine.processor}): {path}", err=True)
 
 
 def _row(tried: Tried, default_seconds: float) -> tuple[str, ...]:

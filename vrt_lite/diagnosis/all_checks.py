@@ -237,7 +237,7 @@ def _pull(name: str) -> str:
 
 def check_settings() -> Iterator[Finding]:
     """The settings file and the variables of settings: what is set, and what cannot be used."""
-    found, problems = read_stored(os.environ)
+    found, problems = read_stored()
     told = [f"{name} by its {'variable' if kept.source != 'file' else 'file'}" for name, kept in found.items()]
     state = "" if os.path.lexists(settings_path()) else ", not made yet"
     yield Finding("settings", "ok", f"settings file: {settings_path()}{state}; set: {', '.join(told) or 'nothing'}")
@@ -247,7 +247,7 @@ def check_settings() -> Iterator[Finding]:
 
 def check_configured_model() -> Iterator[Finding]:
     """Whether the model that a variable or the settings file names is here, unless a server judges."""
-    found, _ = read_stored(os.environ)
+    found, _ = read_stored()
     kept, backend = found.get("model"), found.get("backend")
     if kept is None or (backend and backend.value != LOCAL):
         return

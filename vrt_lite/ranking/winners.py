@@ -21,12 +21,6 @@ LONGEST_BYTES = 200
 _UNSAFE = re.compile(r'[\\/:*?"<>|]')
 
 
-def check_folder(folder: Path) -> None:
-    """Check, before anything is judged, that winners can be copied there; UsageError if not."""
-    if os.path.lexists(folder) and not folder.is_dir():
-        raise UsageError(f"--copy-to {folder} is no folder. Give a folder, or a new name.")
-
-
 def copy_winners(chosen: Sequence[tuple[str, Sequence[RankedClip]]], folder: Path) -> list[Path]:
     """Copy the winners of each (group, clips) as 01-name.mp4, 02-…; each of several groups gets its own folder.
 

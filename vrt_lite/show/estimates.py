@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import SPARE_BYTES, MachineMemory, format_bytes
@@ -61,24 +61,6 @@ def describe_settings(estimated: Estimated) -> str:
         f"{settings.kv_type}, repacked weights {'on' if settings.repack else 'off'}"
         f"{f', on the GPU {_describe_offload(estimated)}' if estimate.gpu_bytes else ''}"
     )
-
-
-def effort_to_json(effort: str, estimated: Estimated) -> dict[str, Any]:
-    """Return what judging takes with an effort as plain data."""
-    profile, estimate = estimated.plan.profile, estimated.plan.estimate
-    return {
-        "effort": effort,
-        "max_pixels": profile.max_pixels,
-        "tool_max_pixels": profile.tool_max_pixels,
-        "first_frames": profile.first_frames,
-        "rounds": profile.rounds,
-        "max_new_tokens": profile.max_new_tokens,
-        "context": estimate.context,
-        "bytes": estimate.cpu_bytes,
-        "gpu_bytes": estimate.gpu_bytes,
-        "fits": not estimated.refusal,
-        "seconds": estimated.time and asdict(estimated.time),
-    }
 
 
 def show_efforts(efforts: Mapping[str, Estimated]) -> None:

@@ -14,11 +14,10 @@ from vrt_lite.protocol.verdict import VIDEOS, Choice, Preference, Verdict, descr
 from vrt_lite.show.words import DIMENSION_NAMES, count_of, safe
 
 if TYPE_CHECKING:
-    from vrt_lite.protocol.messages import Odds
+    from vrt_lite.protocol.messages import Dimension, Odds
     from vrt_lite.records.judgement import Judgement
     from vrt_lite.records.pairs import JudgedPair
     from vrt_lite.runs.run import Run
-    from vrt_lite.settings import Wording
 
 _CONFIDENCE = ("low", "medium", "high", "very high", "confirmed")
 
@@ -65,7 +64,7 @@ def name_dimension(judgement: Judgement, key: str) -> str:
     """
     if key not in KEYS:
         return key
-    wordings = cast("Mapping[str, Wording]", judgement.settings.dimensions)
+    wordings = cast("Mapping[str, Dimension]", judgement.settings.dimensions)
     if key == OVERALL or wordings[key].name == preset("model-card")[key].name:
         return DIMENSION_NAMES[key]
     return wordings[key].name
