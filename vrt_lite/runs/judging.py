@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -117,7 +118,8 @@ def judge_all(
         if result := run.result(question):
             done(task, result, False)
         elif len(in_progress) < jobs and work.claim(task, question, take_over=take_over):
-            in_progress[pool.submit(work.judge_task, task, question)] = task
+            with work.starting:
+                in_progress[pool.submit(work.judge_task, task, question)] = task
         else:
             return False
         return True
@@ -159,13 +161,17 @@ def judge_all(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a thread does with a task: it judges, and keeps what came of it. `stop` ends it."""
+    """What a thread does with a task: it judges, and keeps what came of it.
+
+    `stop` ends it. `starting` is held while a thread is started.
+    """
 
     run: Run
     store: Store
     judge: PairJudge
     observe: Observe
     stop: Stop = field(default_factory=Stop)
+    starting: Lock = field(default_factory=Lock)
 
     def claim(self, task: Task, question: Question, *, take_over: bool) -> bool:
         """Claim a question; of a pair whose clips are judged by themselves, each clip is claimed later."""
@@ -173,6 +179,8 @@ class _Work:
 
     def judge_task(self, task: Task, question: Question) -> Result:
         """Judge a task that was claimed, or each clip of its pair that is not judged yet."""
+        with self.starting:
+            pass  # wait until it is noted that this task is in progress: an interrupt must find it
         if not self._is_of_clips(task):
             return self._judge_claimed(task, question)
         clips = zip((task.first, task.second), question.of_clips, strict=True)

@@ -23,7 +23,7 @@ from vrt_lite.errors import MissingClipError, StoreError, UsageError, VideoError
 from vrt_lite.records.pairs import DERIVED, escape_surrogates
 from vrt_lite.runs.database import Database, new_owner
 from vrt_lite.runs.identity import Identity
-from vrt_lite.runs.run import Run, read_column
+from vrt_lite.runs.run import Run
 from vrt_lite.shortage import shortage_of
 
 __all__ = ["Kind", "Run", "RunInfo", "Store", "users_store"]
@@ -68,7 +68,6 @@ class Store:
         self.path = self._database.path
         self._owner = new_owner()
         self._closed = False
-        self._digests: dict[str, tuple[str, str]] = {}
 
     def __enter__(self) -> Store:
         return self
@@ -111,7 +110,7 @@ class Store:
                 made, asked = (_COMMANDS.get(of, of) for of in (row[0], kind))
                 if made != asked:
                     raise UsageError(f"Run {name!r} is {made}, not {asked}. Give another --name.")
-                identity = read_column(self._database, row[1], Identity).resume(identity, name)
+                identity = self._database.parse(row[1], Identity).resume(identity, name)
             else:
                 connection.execute("DELETE FROM items WHERE run = (SELECT id FROM runs WHERE name = ?)", (name,))
             connection.execute(
@@ -145,9 +144,8 @@ class Store:
             return names[0]
         found = [known for known in names if wanted and known.startswith(wanted)]
         if len(found) > 1:
-            more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
             listed = ", ".join(map(repr, found[:_MOST_NAMED]))
-            raise UsageError(f"{name!r} is the beginning of several runs: {listed}{more}. Give more of the name.")
+            raise UsageError(f"{name!r} is the beginning of several runs: {listed}. Give more of the name.")
         if not found:
             near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.4)
             nearest = f"; the nearest is {near[0]!r}" if near else ""
@@ -163,7 +161,7 @@ class Store:
             f"WHERE r.{_USED} GROUP BY r.id ORDER BY updated DESC, r.id DESC",
             DERIVED,
         )
-        return [RunInfo(*row[:-1], about=read_column(self._database, row[-1], dict[str, Any])) for row in rows]
+        return [RunInfo(*row[:-1], about=self._database.parse(row[-1], dict[str, Any])) for row in rows]
 
     def times(self, kind: Kind) -> dict[str, float]:
         """Return when each judgement of the runs of a kind was made, in Unix seconds, by its key."""
@@ -210,25 +208,19 @@ class Store:
         The digest of a clip that was changed within the last two seconds is not remembered: the file may change again
         within one tick of its file system's clock. VideoError if there is no file.
         """
-        absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links, at a cost
-        stamp, _ = _stamp(path)
-        if (known := self._digests.get(absolute)) and known[0] == stamp:
-            return known[1]
-        place = os.fsencode(absolute)
-        rows: list[tuple[str]] = []
-        with contextlib.suppress(StoreError):  # what the store cannot remember is computed
-            rows = self._database.read("SELECT sha256 FROM digests WHERE path = ? AND stamp = ?", place, stamp)
-        if rows:
-            [(found,)] = rows
-        else:
-            with _video_errors(path):
-                found = find_files(path).digest()
-            after, changed = _stamp(path)
-            if after != stamp or time.time() - changed < _UNSAFE_SECONDS:
-                return found
+        place = os.fsencode(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links, at a cost
+        with _video_errors(path):
+            files = find_files(path)
+            stamp, _ = files.stamp()
+            with contextlib.suppress(StoreError):  # what the store cannot remember is computed
+                query = "SELECT sha256 FROM digests WHERE path = ? AND stamp = ?"
+                for (known,) in self._database.read(query, place, stamp):
+                    return known
+            found = files.digest()
+            after, changed = find_files(path).stamp()
+        if after == stamp and time.time() - changed >= _UNSAFE_SECONDS:
             with contextlib.suppress(StoreError), self._database.write(lasting=False) as connection:
                 connection.execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", (place, stamp, found))
-        self._digests[absolute] = (stamp, found)
         return found
 
     def _require(self, name: str) -> Run:
@@ -236,14 +228,7 @@ class Store:
         if not rows:  # another process has deleted it meanwhile
             raise UsageError(f"There is no run {name!r}. See: vrt-lite runs")
         [(number, known, kind, about)] = rows
-        plain = read_column(self._database, about, dict[str, Any])
-        return Run(self._database, self._owner, number, known, kind, plain)
-
-
-def _stamp(path: Path) -> tuple[str, float]:
-    """Return a text that changes when the clip does, and the time of its last change in unix seconds."""
-    with _video_errors(path):
-        return find_files(path).stamp()
+        return Run(self._database, self._owner, number, known, kind, self._database.parse(about, dict[str, Any]))
 
 
 @contextlib.contextmanager
