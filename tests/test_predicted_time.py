@@ -30,7 +30,7 @@ from vrt_lite.models import ModelFiles, find
 from vrt_lite.models.library import recipes
 from vrt_lite.profile import default_profile
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.runs.run_clock import RunClock
+from vrt_lite.runs.judging import RunClock
 from vrt_lite.settings import Settings
 from vrt_lite.show import show_verdict
 from vrt_lite.show.better_judge import UNKNOWN, Candidate, keep_candidates, suggest_judge
@@ -106,7 +106,7 @@ def test_a_run_is_predicted_from_one_judgement_and_then_from_its_own(judged: Jud
     assert (clock.predict(), clock.seconds_left()) == (TimeRange(150, 600), 300)
     for seconds in (3.0, 5.0):
         left -= 1
-        clock.add(taking(judged, seconds))
+        clock.add(seconds)
     assert clock.seconds_left() == 28 * 4 / 2
     assert RunClock(None, lambda: 3).seconds_left() is None
 

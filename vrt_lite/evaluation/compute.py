@@ -73,7 +73,7 @@ def compute_figures(cases: Iterable[EvalCase], results: Mapping[str, Result], ab
 
 def _list_judged(cases: Iterable[ScoredCase], key: str) -> list[ScoredCase]:
     """List the cases that figures of a dimension are computed from: they have a label for it, and were judged in it."""
-    return [case for case in cases if key in case.labels and case.is_judged(key)]
+    return [case for case in cases if key in case.labels and case.preference(key)]
 
 
 def _count_coverage(cases: Iterable[ScoredCase], key: str) -> f.Coverage:

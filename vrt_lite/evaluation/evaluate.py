@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from vrt_lite.errors import MissingClipError, VideoError, WorkerEndedError
 from vrt_lite.evaluation.cases import EvalAbout, new_case, read_eval_about
 from vrt_lite.evaluation.clips import Clips
 from vrt_lite.evaluation.compute import compute_figures
@@ -22,11 +21,10 @@ from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.evaluation.sets import LabelledSet, choose_pairs
 from vrt_lite.interfaces import Event, TimeRange
 from vrt_lite.records.figures import Figures
-from vrt_lite.records.labelled import EvalCase, Failure, Order, Orders, score_case
+from vrt_lite.records.labelled import EvalCase, Order, Orders, score_case
 from vrt_lite.records.pairs import Result
 from vrt_lite.runs.identity import Identity
-from vrt_lite.runs.judging import PairJudge, Task, judge_all
-from vrt_lite.runs.run_clock import RunClock
+from vrt_lite.runs.judging import PairJudge, RunClock, Task, judge_all
 
 if TYPE_CHECKING:
     from vrt_lite.runs.run import Run
@@ -173,8 +171,7 @@ class _Work:
         for pair, case in self._cases:
             a, b = self._clips.find(pair.a), self._clips.find(pair.b)
             if isinstance(a, str) or isinstance(b, str):
-                why = "; ".join(reason for reason in (a, b) if isinstance(reason, str))
-                self._keep(replace(case, failure="missing clip", why=why), None)
+                self._keep(replace(case, missing="; ".join(why for why in (a, b) if isinstance(why, str))))
                 continue
             if self._asked == self._budget:
                 return
@@ -185,38 +182,31 @@ class _Work:
         """Keep the result of a task; `judge_all` calls this."""
         if not now or not result.first:
             self._asked -= 1  # the judge did not run
+        elif result.verdict:
+            self._clock.add(result.seconds)
         case: EvalCase = task.label
-        kept = self._known.get(case.item)
-        if kept is None or (kept.key, kept.why, kept.labels) != (result.key, result.error, case.labels):
-            kept = self._add_result(case, result)
-        if now and case.item in self._left and (judgement := self._run.judgement(result.key)):
-            self._clock.add(judgement)
-        scored = score_case(kept, result)
-        self._keep(kept, scored.winner("OA") if scored.verdict else None)
+        if not result.first:
+            self._keep(replace(case, missing=result.error))
+            return
+        known = self._known.get(case.item)
+        if known and known.key == result.key:
+            seconds = known.clip_seconds
+        else:
+            judgement = self._run.judgement(result.key)
+            seconds = max((clip.duration_seconds for clip in judgement.inputs), default=None) if judgement else None
+        self._keep(replace(case, key=result.key, clip_seconds=seconds), result)
 
-    def _keep(self, case: EvalCase, verdict: int | None) -> None:
+    def _keep(self, case: EvalCase, result: Result | None = None) -> None:
         """Keep a case that is done, and count it with its verdict overall."""
         if self._known.get(case.item) != case:
             self._run.keep_case(case)
             self._known[case.item] = case
         self._left.discard(case.item)
+        scored = score_case(case, result)
+        verdict = scored.winner("OA") if scored.verdict else None
         self._watcher.count(case.labels.get("OA"), verdict, seconds_left=self._clock.seconds_left())
 
     def _count_left(self) -> int:
         """Count the judgements that are left of this call."""
         left = len(self._left)
         return left if self._budget is None else min(left, max(self._budget - self._asked, 0))
-
-    def _add_result(self, case: EvalCase, result: Result) -> EvalCase:
-        if result.error:
-            return replace(case, failure=_failure(result), why=result.error, key=result.key if result.first else "")
-        judgement = self._run.judgement(result.key)
-        lengths = [clip.duration_seconds for clip in judgement.inputs] if judgement else []
-        return replace(case, key=result.key, clip_seconds=max(lengths, default=None))
-
-
-def _failure(result: Result) -> Failure:
-    if not result.first or result.failure == MissingClipError.kind:
-        return "missing clip"
-    named: dict[str, Failure] = {VideoError.kind: "broken clip", WorkerEndedError.kind: "engine died"}
-    return named.get(result.failure, "no verdict")

@@ -31,8 +31,7 @@ from vrt_lite.records.ladders import RankedClip, Ranking
 from vrt_lite.records.pairs import Result
 from vrt_lite.records.progress import Progress
 from vrt_lite.runs.identity import Identity
-from vrt_lite.runs.judging import PairJudge, Task, judge_all
-from vrt_lite.runs.run_clock import RunClock
+from vrt_lite.runs.judging import PairJudge, RunClock, Task, judge_all
 from vrt_lite.runs.store import Run, Store
 
 _MOST_LISTED = 64
@@ -159,8 +158,8 @@ def judge_missing(
         label: Label = task.label
         number, i, j = label
         groups[number].add(i, j, result)
-        if now and (judgement := work.run.judgement(result.key)):
-            clock.add(judgement)
+        if now and not result.error:
+            clock.add(result.seconds)
         watcher.judged(label, result, Progress(*count(), clock.seconds_left()))
 
     every = takewhile(lambda _: go_on(), chain((first,), tasks) if first else tasks)

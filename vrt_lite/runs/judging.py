@@ -1,4 +1,4 @@
-"""Judges the pairs of a run that are not judged yet: each question once, several at a time.
+"""Judges the pairs of a run that are not judged yet: each question once, several at a time. Predicts how long it takes.
 
 Each pair is looked up in the store, claimed so that no other process judges it, judged, and kept.
 """
@@ -159,6 +159,36 @@ def judge_all(
         pool.shutdown()
 
 
+class RunClock:
+    """The time of a run: that of its judgements so far, before the first one what is `predicted` of each, if anything.
+
+    `count_left` counts the judgements that are left, `jobs` are made at once.
+    """
+
+    def __init__(self, predicted: TimeRange | None, count_left: Callable[[], int], *, jobs: int = 1) -> None:
+        self._predicted = predicted
+        self._count_left = count_left
+        self._jobs = jobs
+        self._judged = 0
+        self._seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Add a judgement that took so long."""
+        self._judged += 1
+        self._seconds += seconds
+
+    def predict(self) -> TimeRange | None:
+        """Between what all that is left will take; None if that is not known yet."""
+        mean = self._seconds / self._judged if self._judged else None
+        each = TimeRange(mean, mean) if mean else self._predicted
+        return each and each.times(self._count_left() / self._jobs)
+
+    def seconds_left(self) -> float | None:
+        """About the seconds until the last judgement is made; None if that is not known yet."""
+        left = self.predict()
+        return left and left.middle
+
+
 @dataclass(frozen=True, slots=True)
 class _Work:
     """What a thread does with a task: it judges, and keeps what came of it.
@@ -184,7 +214,9 @@ class _Work:
         if not self._is_of_clips(task):
             return self._judge_claimed(task, question)
         clips = zip((task.first, task.second), question.of_clips, strict=True)
-        derived = derive_result(*(self._judge_clip(Task(path or task.first, None, task.prompt), of) for path, of in clips))
+        derived = derive_result(
+            *(self._judge_clip(Task(path or task.first, None, task.prompt), of) for path, of in clips)
+        )
         return self.run.result(question) or derived
 
     def _is_of_clips(self, task: Task) -> bool:

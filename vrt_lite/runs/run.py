@@ -113,9 +113,7 @@ class Run:
             self._insert(connection, result)
         return self.result(question) or result
 
-    def _insert(
-        self, connection: Connection, result: Result, body: bytes | None = None, *, anew: bool = False
-    ) -> None:
+    def _insert(self, connection: Connection, result: Result, body: bytes | None = None, *, anew: bool = False) -> None:
         """Insert a judgement, unless it is there, and link it."""
         light = json.dumps(msgspec.to_builtins(result))  # msgspec's own JSON has no lone surrogates
         connection.execute(_KEEP, (result.key, result.error, light, time.time(), body, anew))
