@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.interfaces import Observe, Working
@@ -24,34 +25,29 @@ MOST_CLIPS = 2_000
 _Flags = tuple[Flag, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GatheredGroup:
-    """The clips of a group by content, the sha256, and those that are left out."""
-
-    name: str
-    prompt: str
-    clips: Mapping[str, Path]
-    left_out: tuple[ExcludedClip, ...]
-
-
-def gather_clips(group: Group, digest: Callable[[Path], str]) -> GatheredGroup:
-    """Gather the clips of a group by content: a file that is given twice takes part once.
+def gather_clips(groups: Sequence[Group], digest: Callable[[Path], str]) -> tuple[list[ClipGroup], list[ExcludedClip]]:
+    """Gather the clips of groups by content: a file that is given twice takes part once; the rest is left out.
 
     `digest` gives a file's sha256. UsageError for a group that is too large.
     """
-    found: dict[str, Path] = {}
+    gathered: list[ClipGroup] = []
     left_out: list[ExcludedClip] = []
-    for path in group.clips:
-        try:
-            sha256 = digest(path)
-        except VideoError as error:
-            left_out.append(ExcludedClip(path, group.name, error.reason, broken=True))
-            continue
-        if (same := found.setdefault(sha256, path)) is not path:
-            left_out.append(ExcludedClip(path, group.name, f"the same content as {str(same)!r}", broken=False))
-    if len(found) > MOST_CLIPS:
-        raise UsageError(f"A group has {len(found)} clips; at most {MOST_CLIPS} are ranked. Divide it into groups.")
-    return GatheredGroup(group.name, group.prompt, found, tuple(left_out))
+    for group in groups:
+        found: dict[str, Path] = {}
+        for path in group.clips:
+            try:
+                same = found.setdefault(digest(path), path)
+            except VideoError as error:
+                left_out.append(ExcludedClip(path, group.name, error.reason, broken=True))
+                continue
+            if same is not path:
+                left_out.append(ExcludedClip(path, group.name, f"the same content as {str(same)!r}", broken=False))
+        if len(found) > MOST_CLIPS:
+            raise UsageError(f"A group has {len(found)} clips; at most {MOST_CLIPS} are ranked. Divide it into groups.")
+        names = _name_clips(found.values())
+        clips = tuple(RankedClip(names[path], path, sha256) for sha256, path in found.items())
+        gathered.append(ClipGroup(group.name, group.prompt, clips))
+    return gathered, left_out
 
 
 def look_at_clips(clips: Mapping[str, Path], judge: PairJudge, observe: Observe) -> dict[str, _Flags | VideoError]:
@@ -74,7 +70,8 @@ def look_at_clips(clips: Mapping[str, Path], judge: PairJudge, observe: Observe)
 
 
 def choose_clips(
-    gathered: Sequence[GatheredGroup],
+    gathered: Iterable[ClipGroup],
+    left_out: list[ExcludedClip],
     looks: Mapping[str, _Flags | VideoError],
     *,
     exclude_flagged: bool,
@@ -83,29 +80,28 @@ def choose_clips(
     """Choose the clips that are ranked; returns their groups, and the clips that are left out.
 
     Clips that cannot be opened are left out, with `exclude_flagged` also those with flags, and then groups of fewer
-    than `least` clips. UsageError or VideoError if no group is left.
+    than `least` clips. `left_out` are those that are left out already. UsageError or VideoError if no group is left.
     """
     groups: list[ClipGroup] = []
-    left_out: list[ExcludedClip] = []
-    flagged = False
+    left_out = [*left_out]
     for group in gathered:
-        left_out += group.left_out
-        names, usable = _name_clips(list(group.clips.values())), list[RankedClip]()
-        for sha256, path in group.clips.items():
-            look = looks[sha256]
+        usable: list[RankedClip] = []
+        for clip in group.clips:
+            look = looks[clip.sha256]
             if isinstance(look, VideoError):
-                left_out.append(ExcludedClip(path, group.name, look.reason, broken=True))
+                left_out.append(ExcludedClip(clip.path, group.name, look.reason, broken=True))
             elif look and exclude_flagged:
-                flagged = True
-                left_out.append(ExcludedClip(path, group.name, f"is flagged: {describe_flags(look)}", broken=False))
+                why = f"is flagged: {describe_flags(look)}"
+                left_out.append(ExcludedClip(clip.path, group.name, why, broken=False))
             else:
-                usable.append(RankedClip(names[path], path, sha256, look))
+                usable.append(replace(clip, flags=look))
         if len(usable) >= least:
             groups.append(ClipGroup(group.name, group.prompt, tuple(usable)))
         else:
-            reason = "the only clip of its group that can be used"
-            left_out += [ExcludedClip(clip.path, group.name, reason, broken=False) for clip in usable]
+            why = "the only clip of its group that can be used"
+            left_out += [ExcludedClip(clip.path, group.name, why, broken=False) for clip in usable]
     if not groups:
+        flagged = exclude_flagged and any(look for look in looks.values() if not isinstance(look, VideoError))
         raise _too_few([out for out in left_out if out.broken], flagged=flagged)
     return tuple(groups), tuple(left_out)
 
@@ -120,7 +116,7 @@ def _too_few(broken: Sequence[ExcludedClip], *, flagged: bool) -> UsageError | V
     return UsageError("Two different clips are needed to rank. Name more files, or a folder that has them.")
 
 
-def _name_clips(paths: Sequence[Path]) -> dict[Path, str]:
+def _name_clips(paths: Collection[Path]) -> dict[Path, str]:
     """Return a name for each clip: its file name, with its folder or its whole path where names are alike."""
     for length in (1, 2, 3):
         # The last part of "frames/%04d.png" alone says nothing.

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, takewhile
 from typing import Protocol
@@ -24,8 +24,8 @@ from vrt_lite.ranking.clip_groups import ClipGroup, find_members
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import collect_votes, rate_group
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
-from vrt_lite.ranking.participants import GatheredGroup, choose_clips, gather_clips, look_at_clips
-from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, KeptGroup, RankAbout, read_rank_about
+from vrt_lite.ranking.participants import choose_clips, gather_clips, look_at_clips
+from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, read_rank_about
 from vrt_lite.ranking.ratings import fit
 from vrt_lite.records.ladders import RankedClip, Ranking
 from vrt_lite.records.pairs import Result
@@ -109,16 +109,17 @@ def begin_ranking(
     """
     effort = (effort or Effort()).for_judge(judge)
     least = 2 - effort.pointwise if least_clips is None else least_clips
-    gathered = [gather_clips(group, store.digest) for group in groups]
+    gathered, unused = gather_clips(groups, store.digest)
     facts = {f"prompt of group {group.name!r}" if group.name else "prompt": group.prompt for group in gathered}
     identity = Identity(judge.key(), judge.describe(), facts)
     run = store.begin(name or _name_run(gathered, identity.judge), kind="rank", identity=identity)
     looks: dict[str, tuple[Flag, ...] | VideoError] = {clip.sha256: clip.flags for clip in read_rank_about(run).clips}
-    unknown = {sha256: path for of in gathered for sha256, path in of.clips.items() if sha256 not in looks}
+    unknown = {clip.sha256: clip.path for of in gathered for clip in of.clips if clip.sha256 not in looks}
     looks |= look_at_clips(unknown, judge, watcher.observe)
-    ranked, left_out = choose_clips(gathered, looks, exclude_flagged=effort.exclude_flagged, least=least)
+    exclude = effort.exclude_flagged
+    ranked, left_out = choose_clips(gathered, unused, looks, exclude_flagged=exclude, least=least)
     about = RankAbout(
-        groups=tuple(KeptGroup(group.name, group.prompt, _find_absolute(group.clips)) for group in ranked),
+        groups=tuple(ClipGroup(group.name, group.prompt, _find_absolute(group.clips)) for group in ranked),
         prompts=tuple(dict.fromkeys(group.prompt for group in ranked)),
         judge=identity.judge,
         model=identity.model,
@@ -229,7 +230,7 @@ def _choose_orders(group: ClipGroup, effort: Effort) -> Iterator[tuple[int, int]
                 yield from (order for order in orders[: 1 + effort.both_orders] if order not in chosen)
 
 
-def _name_run(gathered: Sequence[GatheredGroup], judge_key: str) -> str:
+def _name_run(groups: Iterable[ClipGroup], judge_key: str) -> str:
     """Return a name that is the same for the same clips, prompts and judge, wherever the files are."""
-    facts = sorted([group.prompt, group.name, *sorted(group.clips)] for group in gathered)
+    facts = sorted([group.prompt, group.name, *sorted(clip.sha256 for clip in group.clips)] for group in groups)
     return f"rank-{hashlib.sha256(json.dumps([judge_key, facts]).encode()).hexdigest()[:8]}"

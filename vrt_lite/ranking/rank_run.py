@@ -66,18 +66,10 @@ class Effort:
         return done, max(done, possible if self.budget is None else min(possible, self.budget))
 
 
-class KeptGroup(msgspec.Struct, frozen=True):
-    """A group of a ranking, as its run describes it."""
-
-    name: str
-    prompt: str
-    clips: tuple[RankedClip, ...]
-
-
 class RankAbout(msgspec.Struct, frozen=True, kw_only=True):
     """The clips in their groups, the judge's key, its model's name and scope, and how much was to be judged."""
 
-    groups: tuple[KeptGroup, ...] = ()
+    groups: tuple[ClipGroup, ...] = ()
     prompts: tuple[str, ...] = ()
     judge: str = ""
     model: str = ""
@@ -105,8 +97,7 @@ def read_rank_about(run: Run) -> RankAbout:
 
 def read_groups(run: Run) -> tuple[ClipGroup, ...]:
     """Read the groups of a run with the results stored by now, whether the run has ended or not."""
-    results = list(run.all_results())
-    groups = tuple(ClipGroup(group.name, group.prompt, group.clips) for group in read_rank_about(run).groups)
+    groups, results = read_rank_about(run).groups, list(run.all_results())
     for group in groups:
         group.add_stored(results)
     return groups

@@ -79,8 +79,9 @@ def score_case(case: EvalCase, result: Result | None) -> ScoredCase:
     told = msgspec.structs.astuple(case)
     if case.missing:
         return ScoredCase(*told, failure="missing clip", why=case.missing)
-    if result is None or result.verdict is None:
-        failure = _FAILURES.get(result.failure, "no verdict") if result else ""
-        return ScoredCase(*told, result=result, failure=failure, why=result.error if result else "")
+    if result is None:
+        return ScoredCase(*told)
+    if result.verdict is None:
+        return ScoredCase(*told, result=result, failure=_FAILURES.get(result.failure, "no verdict"), why=result.error)
     verdict = result.verdict.mirrored() if case.order == "swapped" else result.verdict
     return ScoredCase(*told, result=result, verdict=verdict)
