@@ -18,10 +18,9 @@ from scored_worker import BrightnessScore, make_scorer
 from vrt_lite import Judge, Ranking, Store, UsageError
 from vrt_lite.evaluation.evaluate import PairSelection, evaluate
 from vrt_lite.evaluation.sets import locate_set, read_set
-from vrt_lite.ranking.folder_watch import FolderWatch
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort, read_groups
-from vrt_lite.ranking.watch import watch_folders
+from vrt_lite.ranking.watch import FolderWatch, watch_folders
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.show.run_views import EvaluationView, FolderView

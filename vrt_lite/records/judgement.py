@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, TypedDict
 import msgspec
 from msgspec import Meta
 
-from vrt_lite.errors import UsageError
+from vrt_lite.errors import UsageError, Warned
 from vrt_lite.judge import Outcome
 from vrt_lite.machine import KvType
 from vrt_lite.measures import MeasuredPair
@@ -287,6 +287,11 @@ class Judgement:
     def winner(self) -> int:
         """1 or 2 for the better video overall; 0 for a tie, and if `verdict.overall.undecided`."""
         return self.verdict.overall.winner
+
+    @property
+    def warned(self) -> tuple[Warned, ...]:
+        """The warnings with their kinds."""
+        return tuple(map(Warned, self.warning_kinds, self.warnings))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that follows the schema, and is read as the same judgement."""

@@ -114,7 +114,6 @@ def result_of(question: Question, judgement: Judgement) -> Result:
     """Return the light columns of a judgement of one order, the clips as given, or of both."""
     rounds = [r for order in judgement.orders for r in order.rounds]
     settings = judgement.settings
-    warnings = zip(judgement.warning_kinds, judgement.warnings, strict=True)
     return Result(
         question.key,
         question.first,
@@ -125,7 +124,7 @@ def result_of(question: Question, judgement: Judgement) -> Result:
         calls=sum(r.outcome == "tool" for r in rounds),
         tokens=sum(r.tokens_in + r.tokens_out for r in rounds),
         seconds=judgement.timings.total,
-        warnings=tuple(Warned(kind, text) for kind, text in warnings),
+        warnings=judgement.warned,
         max_pixels=settings.max_pixels,
         tool_max_pixels=settings.tool_max_pixels,
         kv_type=settings.engine.kv_type if settings.engine else "",
