@@ -24,9 +24,10 @@ from vrt_lite.records.figures import Figures
 from vrt_lite.records.labelled import EvalCase, Order, Orders, score_case
 from vrt_lite.records.pairs import Result
 from vrt_lite.runs.identity import Identity
-from vrt_lite.runs.judging import PairJudge, RunClock, Task, judge_all
+from vrt_lite.runs.judging import RunClock, Task, judge_all
 
 if TYPE_CHECKING:
+    from vrt_lite.api import Judge
     from vrt_lite.runs.run import Run
     from vrt_lite.runs.store import Store
 
@@ -81,7 +82,7 @@ def evaluate(
     selection: PairSelection,
     *,
     store: Store,
-    judge: PairJudge,
+    judge: Judge,
     watcher: EvalWatcher,
     name: str | None = None,
     jobs: int = 1,
@@ -159,7 +160,7 @@ class _Work:
         """How often the judge was asked now, as far as this is known: a task counts until its result is found."""
         self._clock = RunClock(None, self._count_left)
 
-    def begin(self, judge: PairJudge, jobs: int) -> None:
+    def begin(self, judge: Judge, jobs: int) -> None:
         """Tell the watcher how much is left, and how long it will take."""
         paths = (self._clips.find(clip) for pair, _ in self._cases for clip in (pair.a, pair.b))
         like = next((path for path in paths if isinstance(path, Path)), None)

@@ -18,7 +18,7 @@ from vrt_lite.records.ladders import ExcludedClip, RankedClip
 from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
-    from vrt_lite.runs.judging import PairJudge
+    from vrt_lite.api import Judge
 
 MOST_CLIPS = 2_000
 """The limit for one group: the table of all pairs, two million, is held in memory."""
@@ -50,7 +50,7 @@ def gather_clips(groups: Sequence[Group], digest: Callable[[Path], str]) -> tupl
     return gathered, left_out
 
 
-def look_at_clips(clips: Mapping[str, Path], judge: PairJudge, observe: Observe) -> dict[str, _Flags | VideoError]:
+def look_at_clips(clips: Mapping[str, Path], judge: Judge, observe: Observe) -> dict[str, _Flags | VideoError]:
     """Open and measure each clip; return its flags, or why it cannot be opened."""
 
     def look(path: Path) -> _Flags | VideoError:

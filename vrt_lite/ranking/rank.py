@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, takewhile
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -31,8 +31,11 @@ from vrt_lite.records.ladders import RankedClip, Ranking
 from vrt_lite.records.pairs import Result
 from vrt_lite.records.progress import Progress
 from vrt_lite.runs.identity import Identity
-from vrt_lite.runs.judging import PairJudge, RunClock, Task, judge_all
+from vrt_lite.runs.judging import RunClock, Task, judge_all
 from vrt_lite.runs.store import Run, Store
+
+if TYPE_CHECKING:
+    from vrt_lite.api import Judge
 
 _MOST_LISTED = 64
 """Clips of a group, judged by themselves, up to which its pairs are listed too: there are half as many as their square.
@@ -64,7 +67,7 @@ def rank_clips(
     groups: Sequence[Group],
     *,
     store: Store,
-    judge: PairJudge,
+    judge: Judge,
     watcher: RankWatcher,
     effort: Effort | None = None,
     name: str | None = None,
@@ -97,7 +100,7 @@ def begin_ranking(
     groups: Sequence[Group],
     *,
     store: Store,
-    judge: PairJudge,
+    judge: Judge,
     watcher: RankWatcher,
     effort: Effort | None = None,
     name: str | None = None,
@@ -143,7 +146,7 @@ def judge_missing(
     work: RankWork,
     *,
     store: Store,
-    judge: PairJudge,
+    judge: Judge,
     watcher: RankWatcher,
     jobs: int,
     go_on: Callable[[], bool] = lambda: True,

@@ -14,7 +14,7 @@ from vrt_lite.records.judgement import to_plain
 from vrt_lite.records.ladders import ExcludedClip, RankedClip
 
 if TYPE_CHECKING:
-    from vrt_lite.runs.judging import PairJudge
+    from vrt_lite.api import Judge
     from vrt_lite.runs.run import Run
 
 ALL_PAIRS_UP_TO = 12
@@ -42,7 +42,7 @@ class Effort:
     exclude_flagged: bool = False
     pointwise: bool = False
 
-    def for_judge(self, judge: PairJudge) -> Effort:
+    def for_judge(self, judge: Judge) -> Effort:
         """The effort as this judge can make it. UsageError for a limit on pairs where none are judged."""
         if not judge.pointwise:
             return self

@@ -28,10 +28,10 @@ from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.records.ladders import ExcludedClip, Ranking
 from vrt_lite.records.pairs import Result
 from vrt_lite.records.progress import Progress
-from vrt_lite.runs.judging import PairJudge
 from vrt_lite.runs.store import Store
 
 if TYPE_CHECKING:
+    from vrt_lite.api import Judge
     from vrt_lite.pair_frames import ClipLook
 
 POLL_SECONDS: Final = 1.0
@@ -125,7 +125,7 @@ def watch_folders(
     *,
     prompt: str,
     store: Store,
-    judge: PairJudge,
+    judge: Judge,
     watcher: FolderWatcher,
     effort: Effort | None = None,
     name: str | None = None,
@@ -160,7 +160,7 @@ def watch_folders(
 class _Looks:
     """Looks at the folders between two judgements, and ends a ranking whose clips are not those that are there."""
 
-    def __init__(self, watch: FolderWatch, judge: PairJudge, watcher: FolderWatcher, poll_seconds: float) -> None:
+    def __init__(self, watch: FolderWatch, judge: Judge, watcher: FolderWatcher, poll_seconds: float) -> None:
         self.ready: tuple[Path, ...] = ()
         self.waiting: Mapping[Path, str] = {}
         self.observe = watcher.observe

@@ -7,70 +7,27 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from time import sleep
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from vrt_lite.errors import NoVerdictError, StoreError, VideoError, WorkerEndedError
 from vrt_lite.interfaces import Observe, Stop, TimeRange, ignore
-from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.pairs import Question, Result, derive_result, failure_of
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
-    from vrt_lite.pair_frames import ClipLook
+    from vrt_lite.api import Judge
 
 _MOST_CLAIMED_ELSEWHERE = 64
 _POLL_SECONDS = 0.2
-
-
-class PairJudge(Protocol):
-    """What judges pairs: a `Judge`, or one that is lent to a job."""
-
-    @property
-    def scope(self) -> str:
-        """As `Judge.scope`."""
-        ...
-
-    @property
-    def pointwise(self) -> bool:
-        """As `Judge.pointwise`."""
-        ...
-
-    def key(self) -> str:
-        """As `Judge.key`."""
-        ...
-
-    def describe(self) -> dict[str, str]:
-        """As `Judge.describe`."""
-        ...
-
-    def key_here(self) -> str:
-        """As `Judge.key_here`."""
-        ...
-
-    def look_at(self, clip: Path) -> ClipLook:
-        """As `Judge.look_at`."""
-        ...
-
-    def measure(self, clip: Path) -> Mapping[str, float]:
-        """As `Judge.measure`."""
-        ...
-
-    def predict(self, clip: Path) -> TimeRange | None:
-        """As `Judge.predict`."""
-        ...
-
-    def compare(self, a: Path, b: Path, *, prompt: str, observe: Observe, stop: Stop) -> Judgement:
-        """As `Judge.compare`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +45,7 @@ def judge_all(
     run: Run,
     *,
     store: Store,
-    judge: PairJudge,
+    judge: Judge,
     jobs: int = 1,
     done: Callable[[Task, Result, bool], None],
     observe: Observe = ignore,
@@ -198,7 +155,7 @@ class _Work:
 
     run: Run
     store: Store
-    judge: PairJudge
+    judge: Judge
     observe: Observe
     stop: Stop = field(default_factory=Stop)
     starting: Lock = field(default_factory=Lock)

@@ -16,7 +16,6 @@ from vrt_lite.interfaces import Observe, Stop
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.runs.judging import PairJudge
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.web.clip_store import ClipStore
@@ -78,7 +77,7 @@ class JobContext:
         return True
 
     @contextlib.contextmanager
-    def lend_judge(self, job: ServedJob) -> Generator[tuple[PairJudge, Store]]:
+    def lend_judge(self, job: ServedJob) -> Generator[tuple[Judge, Store]]:
         """Lend a job that was admitted the judge it asks for, and a store of its own.
 
         The judge stays loaded until a job asks for another one. Two open stores never judge the same question at the
@@ -91,7 +90,7 @@ class JobContext:
         try:
             self._judge.connect(stop=job.stop)
             with Store(self._store.path) as store:
-                yield cast("PairJudge", JobJudge(self._judge, job)), store
+                yield cast("Judge", JobJudge(self._judge, job)), store
         except MemoryError:
             self._usable = None  # the next job loads it again
             raise

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from vrt_lite.api import Judge
 from vrt_lite.errors import NoVerdictError, VideoError, VrtError
 from vrt_lite.interfaces import (
     Encoding,
@@ -40,7 +41,7 @@ from vrt_lite.records.ladders import Ladder, Ranking
 from vrt_lite.records.pairs import Result, join_results
 from vrt_lite.records.progress import Progress
 from vrt_lite.runs.history import begin_daily_run
-from vrt_lite.runs.judging import PairJudge, Task, judge_all
+from vrt_lite.runs.judging import Task, judge_all
 from vrt_lite.runs.run import Run
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Source
@@ -64,7 +65,7 @@ _MOST_SHOWN = 100
 class JobWatcher:
     """Tells a job how its judging goes. Between two judgements it may stop the work, or give way to a shorter job."""
 
-    def __init__(self, job: ServedJob, context: JobContext, judge: PairJudge) -> None:
+    def __init__(self, job: ServedJob, context: JobContext, judge: Judge) -> None:
         self._job = job
         self._context = context
         self._judge = judge
@@ -178,7 +179,7 @@ def perform_job(job: ServedJob, context: JobContext) -> dict[str, Any]:
 
 
 def _compare_clips(
-    job: ServedJob, body: CompareBody, context: JobContext, watcher: JobWatcher, judge: PairJudge, store: Store
+    job: ServedJob, body: CompareBody, context: JobContext, watcher: JobWatcher, judge: Judge, store: Store
 ) -> dict[str, Any]:
     """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
     clips = (context.clip_store.find(body.a), context.clip_store.find(body.b))
@@ -228,7 +229,7 @@ def _read_judgement(run: Run, results: list[Result], clips: tuple[Path, Path], b
 
 
 def _rank_clips(
-    body: RankBody | RewardsBody, context: JobContext, watcher: JobWatcher, judge: PairJudge, store: Store
+    body: RankBody | RewardsBody, context: JobContext, watcher: JobWatcher, judge: Judge, store: Store
 ) -> dict[str, Any]:
     """Rank clips; return the ranking's JSON, or the reward of each clip. It goes on where it stopped."""
     if isinstance(body, RewardsBody):
