@@ -23,13 +23,12 @@ from vrt_lite.interfaces import Event, TimeRange
 from vrt_lite.records.figures import Figures
 from vrt_lite.records.labelled import EvalCase, Order, Orders, score_case
 from vrt_lite.records.pairs import Result
-from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.judging import RunClock, Task, judge_all
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
     from vrt_lite.runs.run import Run
-    from vrt_lite.runs.store import Store
+    from vrt_lite.runs.store import Identity, Store
 
 _NAMED = 200
 

@@ -12,8 +12,7 @@ from vrt_lite.errors import StoreError, UsageError, VideoError, Warned
 from vrt_lite.records.joining import add_warning
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.pairs import JudgedPair, Question
-from vrt_lite.runs.identity import Identity
-from vrt_lite.runs.store import Run, Store
+from vrt_lite.runs.store import Identity, Run, Store
 from vrt_lite.settings import BothOrders
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ import contextlib
 import difflib
 import json
 import os
+import re
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -22,11 +23,10 @@ from vrt_lite.disk import data_home
 from vrt_lite.errors import MissingClipError, StoreError, UsageError, VideoError
 from vrt_lite.records.pairs import DERIVED, escape_surrogates
 from vrt_lite.runs.database import Database, new_owner
-from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.run import Run
 from vrt_lite.shortage import shortage_of
 
-__all__ = ["Kind", "Run", "RunInfo", "Store", "users_store"]
+__all__ = ["Identity", "Kind", "Run", "RunInfo", "Store", "users_store"]
 
 Kind = Literal["rank", "eval", "compare"]
 LATEST = "latest"
@@ -35,6 +35,7 @@ LONGEST_NAME = 200
 _COMMANDS = {"rank": "a ranking", "eval": "an evaluation", "compare": "a list of comparisons"}
 _USED = "id IN (SELECT run FROM links)"
 _MOST_NAMED = 5
+_LONGEST_VALUE = 60
 _UNSAFE_SECONDS = 2.0
 
 
@@ -49,6 +50,41 @@ class RunInfo:
     judgements: int
     failures: int
     about: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What all judgements of a run have in common.
+
+    `judge` is `Judge.key()`, and `described` is `Judge.describe()`: that judge in words, by name of option. `facts` are
+    the prompt, or the labelled set and the choice of its pairs, by name.
+    """
+
+    judge: str = ""
+    described: Mapping[str, str] = field(default_factory=dict[str, str])
+    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def model(self) -> str:
+        """The name of the judge's model, "" if it is not known."""
+        return self.described.get("--model", "")
+
+    def resume(self, now: Identity, name: str) -> Identity:
+        """Return what is given now, with all facts of the run `name`, such as the prompts of groups not given now.
+
+        UsageError, which says what differs, if the run has another judge or another value of a fact. A judge with the
+        same key is the same, wherever its files are.
+        """
+        differing = _list_differences(self.facts, now.facts)
+        if self.judge and now.judge and self.judge != now.judge:
+            files = ["other files or another profile of the same judge"]
+            differing += _list_differences(self.described, now.described) or files
+        if differing:
+            raise UsageError(
+                f"Run {name!r} was made with {' and '.join(differing)}. "
+                "Give another --name, or none; what both need is judged once."
+            )
+        return replace(now, facts={**self.facts, **now.facts})
 
 
 def users_store() -> Path:
@@ -242,3 +278,17 @@ def _video_errors(path: Path) -> Generator[None]:
             raise short from error
         reason = getattr(error, "strerror", None) or error
         raise VideoError(path, f"cannot be read: {reason}") from error
+
+
+def _list_differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Describe each fact that has another value now. A fact of one side is no difference."""
+    pairs = [(fact, value, now[fact]) for fact, value in before.items() if fact in now]
+    return [f"{fact} {_quote(old)} (not {_quote(new)})" for fact, old, new in pairs if old != new]
+
+
+def _quote(value: str) -> str:
+    """Return a value in one line, between quotation marks unless it is one word or number."""
+    line = " ".join(value.split())
+    if len(line) > _LONGEST_VALUE:
+        line = f"{line[:_LONGEST_VALUE]}…"
+    return line if re.fullmatch(r"[\w./:-]*\w", line) else repr(line)
