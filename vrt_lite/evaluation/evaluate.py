@@ -24,11 +24,11 @@ from vrt_lite.records.figures import Figures
 from vrt_lite.records.labelled import EvalCase, Order, Orders, score_case
 from vrt_lite.records.pairs import Result
 from vrt_lite.runs.judging import RunClock, Task, judge_all
+from vrt_lite.runs.store import Identity, Store
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
     from vrt_lite.runs.run import Run
-    from vrt_lite.runs.store import Identity, Store
 
 _NAMED = 200
 

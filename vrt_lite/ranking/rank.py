@@ -11,7 +11,6 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, combinations, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -32,7 +31,7 @@ from vrt_lite.records.ladders import ExcludedClip, RankedClip, Ranking
 from vrt_lite.records.pairs import Result
 from vrt_lite.records.progress import Progress
 from vrt_lite.runs.judging import RunClock, Task, judge_all
-from vrt_lite.runs.store import Identity, Run, Store
+from vrt_lite.runs.store import Identity, Store
 from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
@@ -84,112 +83,102 @@ def rank_clips(
     UsageError or VideoError if no group has two clips that can be used, and what the judge raises; NoVerdictError and
     VideoError of a pair are kept as its result.
     """
-    work = begin_ranking(groups, store=store, judge=judge, watcher=watcher, effort=effort, name=name)
-    judge_missing(work, store=store, judge=judge, watcher=watcher, jobs=jobs)
-    return rate_work(work)
+    work = RankWork(groups, store=store, judge=judge, watcher=watcher, effort=effort, name=name, jobs=jobs)
+    work.judge_missing()
+    return work.rate()
 
 
-@dataclass(frozen=True, slots=True)
 class RankWork:
-    """A ranking that has begun: its run, its clips with the results so far, and how much is to be judged."""
-
-    run: Run
-    about: RankAbout
-    groups: tuple[ClipGroup, ...]
-    effort: Effort
-    found: int
-
-
-def begin_ranking(
-    groups: Sequence[Group],
-    *,
-    store: Store,
-    judge: Judge,
-    watcher: RankWatcher,
-    effort: Effort | None = None,
-    name: str | None = None,
-    least_clips: int | None = None,
-) -> RankWork:
-    """Find the clips of a ranking and all that is known of them. Groups of fewer than `least_clips` are left out.
+    """A ranking that has begun: its run, its clips with the results so far, and how much is to be judged.
 
     A run may be resumed by the same judge, with the same prompt for each group. Clips and groups may come and go.
     """
-    effort = (effort or Effort()).for_judge(judge)
-    least = 2 - effort.pointwise if least_clips is None else least_clips
-    gathered, unused = gather_clips(groups, store.digest)
-    facts = {f"prompt of group {group.name!r}" if group.name else "prompt": group.prompt for group in gathered}
-    identity = Identity(judge.key(), judge.describe(), facts)
-    run = store.begin(name or _name_run(gathered, identity.judge), kind="rank", identity=identity)
-    looks: dict[str, tuple[Flag, ...] | VideoError] = {clip.sha256: clip.flags for clip in read_rank_about(run).clips}
-    unknown = {clip.sha256: clip.path for of in gathered for clip in of.clips if clip.sha256 not in looks}
-    looks |= look_at_clips(unknown, judge, watcher.observe)
-    exclude = effort.exclude_flagged
-    ranked, left_out = choose_clips(gathered, unused, looks, exclude_flagged=exclude, least=least)
-    about = RankAbout(
-        groups=tuple(ClipGroup(group.name, group.prompt, _find_absolute(group.clips)) for group in ranked),
-        prompts=tuple(dict.fromkeys(group.prompt for group in ranked)),
-        judge=identity.judge,
-        model=identity.model,
-        scope=judge.scope,
-        options=effort,
-        left_out=left_out,
-    )
-    run.note(about.to_json())
-    run.list_only(find_members(ranked))
-    results = list(run.all_results())
-    for group in ranked:
-        group.add_stored(results)
-    return RankWork(run, about, ranked, effort, effort.count(ranked)[0])
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        *,
+        store: Store,
+        judge: Judge,
+        watcher: RankWatcher,
+        effort: Effort | None = None,
+        name: str | None = None,
+        jobs: int = 1,
+        least_clips: int | None = None,
+    ) -> None:
+        """Find the clips and all that is known of them. Groups of fewer than `least_clips` are left out."""
+        self._store, self._judge, self._watcher, self._jobs = store, judge, watcher, jobs
+        self.effort = effort = (effort or Effort()).for_judge(judge)
+        least = 2 - effort.pointwise if least_clips is None else least_clips
+        gathered, unused = gather_clips(groups, store.digest)
+        facts = {f"prompt of group {group.name!r}" if group.name else "prompt": group.prompt for group in gathered}
+        identity = Identity(judge.key(), judge.describe(), facts)
+        self.run = run = store.begin(name or _name_run(gathered, identity.judge), kind="rank", identity=identity)
+        looks: dict[str, tuple[Flag, ...] | VideoError] = {of.sha256: of.flags for of in read_rank_about(run).clips}
+        unknown = {clip.sha256: clip.path for of in gathered for clip in of.clips if clip.sha256 not in looks}
+        looks |= look_at_clips(unknown, judge, watcher.observe)
+        exclude = effort.exclude_flagged
+        self.groups, left_out = choose_clips(gathered, unused, looks, exclude_flagged=exclude, least=least)
+        self.about = RankAbout(
+            groups=tuple(ClipGroup(group.name, group.prompt, _find_absolute(group.clips)) for group in self.groups),
+            prompts=tuple(dict.fromkeys(group.prompt for group in self.groups)),
+            judge=identity.judge,
+            model=identity.model,
+            scope=judge.scope,
+            options=effort,
+            left_out=left_out,
+        )
+        run.note(self.about.to_json())
+        run.list_only(find_members(self.groups))
+        results = list(run.all_results())
+        for group in self.groups:
+            group.add_stored(results)
+        self.found, _ = self.count()
+
+    def count(self) -> tuple[int, int]:
+        """Count the judgements, and how many there will be at most."""
+        return self.effort.count(self.groups)
+
+    def judge_missing(self, go_on: Callable[[], bool] = lambda: True) -> None:
+        """Judge what the ranking needs and the store does not have, as long as it is to `go_on`."""
+        tasks = _choose_tasks(self.groups, self.effort)
+        first = next(tasks, None)
+        predicted = self._judge.predict(first.first) if first else None
+        clock = RunClock(predicted, lambda: self.count()[1] - self.count()[0], jobs=self._jobs)
+        self._watcher.begins(self.groups, Progress(*self.count()), clock.predict())
+
+        def add_result(task: Task, result: Result, now: bool) -> None:
+            label: Label = task.label
+            number, i, j = label
+            self.groups[number].add(i, j, result)
+            if now and not result.error:
+                clock.add(result.seconds)
+            self._watcher.judged(label, result, Progress(*self.count(), clock.seconds_left()))
+
+        every = takewhile(lambda _: go_on(), chain((first,), tasks) if first else tasks)
+        tell, jobs = self._watcher.observe, self._jobs
+        judge_all(every, self.run, store=self._store, judge=self._judge, jobs=jobs, done=add_result, observe=tell)
+
+    def rate(self) -> Ranking:
+        """Rate the clips by what is judged by now. Pairs that follow from clips judged by themselves are listed too."""
+        for group in self.groups:
+            if group.alone and len(group.clips) <= _MOST_LISTED:
+                self.run.list_derived(group.results.values())
+        failures = [result.failure for group in self.groups for result in group.results.values()]
+        return Ranking(
+            run=self.run.name,
+            judge=self.about.model,
+            scope=self.about.scope,
+            ladders=tuple(map(rate_group, self.groups)),
+            left_out=self.about.left_out,
+            found=self.found,
+            unread=sum(kind in _UNREAD for kind in failures),
+            died=failures.count(WorkerEndedError.kind),
+        )
 
 
 def _find_absolute(clips: Sequence[RankedClip]) -> tuple[RankedClip, ...]:
     return tuple(replace(clip, path=clip.path.absolute()) for clip in clips)
-
-
-def judge_missing(
-    work: RankWork,
-    *,
-    store: Store,
-    judge: Judge,
-    watcher: RankWatcher,
-    jobs: int,
-    go_on: Callable[[], bool] = lambda: True,
-) -> None:
-    """Judge what a ranking needs and the store does not have, as long as it is to `go_on`."""
-    groups, count = work.groups, lambda: work.effort.count(work.groups)
-    tasks = _choose_tasks(groups, work.effort)
-    first = next(tasks, None)
-    clock = RunClock(judge.predict(first.first) if first else None, lambda: count()[1] - count()[0], jobs=jobs)
-    watcher.begins(groups, Progress(work.found, count()[1]), clock.predict())
-
-    def add_result(task: Task, result: Result, now: bool) -> None:
-        label: Label = task.label
-        number, i, j = label
-        groups[number].add(i, j, result)
-        if now and not result.error:
-            clock.add(result.seconds)
-        watcher.judged(label, result, Progress(*count(), clock.seconds_left()))
-
-    every = takewhile(lambda _: go_on(), chain((first,), tasks) if first else tasks)
-    judge_all(every, work.run, store=store, judge=judge, jobs=jobs, done=add_result, observe=watcher.observe)
-
-
-def rate_work(work: RankWork) -> Ranking:
-    """Rate the clips by what is judged by now. The pairs that follow from clips judged by themselves are listed too."""
-    for group in work.groups:
-        if group.alone and len(group.clips) <= _MOST_LISTED:
-            work.run.list_derived(group.results.values())
-    failures = [result.failure for group in work.groups for result in group.results.values()]
-    return Ranking(
-        run=work.run.name,
-        judge=work.about.model,
-        scope=work.about.scope,
-        ladders=tuple(map(rate_group, work.groups)),
-        left_out=work.about.left_out,
-        found=work.found,
-        unread=sum(kind in _UNREAD for kind in failures),
-        died=failures.count(WorkerEndedError.kind),
-    )
 
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:
@@ -257,9 +246,10 @@ def gather_clips(groups: Sequence[Group], digest: Callable[[Path], str]) -> tupl
                 same = found.setdefault(digest(path), path)
             except VideoError as error:
                 left_out.append(ExcludedClip(path, group.name, error.reason, broken=True))
-                continue
-            if same is not path:
-                left_out.append(ExcludedClip(path, group.name, f"the same content as {str(same)!r}", broken=False))
+            else:
+                if same is not path:
+                    why = f"the same content as {str(same)!r}"
+                    left_out.append(ExcludedClip(path, group.name, why, broken=False))
         if len(found) > MOST_CLIPS:
             raise UsageError(f"A group has {len(found)} clips; at most {MOST_CLIPS} are ranked. Divide it into groups.")
         names = _name_clips(found.values())

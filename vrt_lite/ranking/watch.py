@@ -23,7 +23,7 @@ from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.entries import Group, list_videos
-from vrt_lite.ranking.rank import Label, RankWatcher, begin_ranking, judge_missing, rate_work
+from vrt_lite.ranking.rank import Label, RankWatcher, RankWork
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.records.ladders import ExcludedClip, Ranking
 from vrt_lite.records.pairs import Result
@@ -142,16 +142,16 @@ def watch_folders(
     looks = _Looks(watch, judge, watcher, poll_seconds)
 
     begin = functools.partial(
-        begin_ranking, store=store, judge=judge, watcher=looks, effort=effort, name=name, least_clips=0
+        RankWork, store=store, judge=judge, watcher=looks, effort=effort, name=name, jobs=jobs, least_clips=0
     )
     work = begin([Group("", prompt, ())])
     found = sum(1 for _ in work.run.all_results())
     with contextlib.suppress(KeyboardInterrupt):
-        while effort.budget is None or effort.count(work.groups)[0] < effort.budget:
+        while effort.budget is None or work.count()[0] < effort.budget:
             looks.wait()
             work = begin([Group("", prompt, looks.ready)])
-            judge_missing(work, store=store, judge=judge, watcher=looks, jobs=jobs, go_on=looks.find_unchanged)
-    ranking = rate_work(work)
+            work.judge_missing(looks.find_unchanged)
+    ranking = work.rate()
     waiting = (ExcludedClip(path, "", why, broken=False) for path, why in looks.waiting.items())
     ladders = tuple(ladder for ladder in ranking.ladders if len(ladder.clips) > 1)
     return replace(ranking, ladders=ladders, left_out=(*waiting, *ranking.left_out), found=found)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,35 +50,30 @@ def judge_all(
     done: Callable[[Task, Result, bool], None],
     observe: Observe = ignore,
 ) -> None:
-    """Judge every task that is not judged yet.
+    """Judge every task that is not judged yet, `jobs` of them at once, each in its own thread.
 
-    A task is taken from `tasks` when it can be judged at once, so that a generator can use the earlier results. None
-    means that there is none now: the next is taken a moment later.
-    `done` is called in this thread with each result, and whether it was judged now (True) or found (False). A question
-    that another process has claimed is waited for: its result is found once that process has it. A question that a
-    process had claimed when it died comes last: if a pair ends the process, all others are judged before.
-
-    The judge compares `jobs` pairs at once, each in its own thread. Without a task the judge is not used, not even its
-    key. `observe` gets the events of one pair's work; with several jobs it gets none.
+    A task is taken from `tasks` when it can be judged at once, so that a generator can use the earlier results; None
+    means that there is none now. `done` is called in this thread with each result, and whether it was judged now (True)
+    or found (False). What another process has claimed is waited for. A question that a process had claimed when it died
+    comes last: if a pair ends the process, all others are judged before. Without a task the judge is not used, not even
+    its key. `observe` gets the events of one pair's work; with several jobs it gets none.
 
     NoVerdictError, VideoError and WorkerEndedError are kept as failures. A clip that cannot even be read is a failure
-    that is not kept, as the clip may be there the next time. Any other VrtError ends the work once the pairs in
-    progress are done; an interrupt ends it at once. What was judged is kept, whatever happens.
+    that is not kept. Any other VrtError ends the work once the pairs in progress are done, an interrupt at once.
     """
     work = _Work(run, store, judge, observe if jobs == 1 else ignore)
     judge_key = functools.cache(judge.key_here)
-    in_progress: dict[Future[Result], Task] = {}
-    claimed_elsewhere: list[tuple[Task, Question]] = []
+    in_progress, claimed_elsewhere = dict[Future[Result], Task](), list[tuple[Task, Question]]()
 
     def start_or_find(task: Task, question: Question, *, take_over: bool) -> bool:
         """Return whether the task is done or is being judged; otherwise it must wait."""
         if result := run.result(question):
             done(task, result, False)
-        elif len(in_progress) < jobs and work.claim(task, question, take_over=take_over):
-            with work.starting:
-                in_progress[pool.submit(work.judge_task, task, question)] = task
-        else:
+            return True
+        if len(in_progress) == jobs or not work.claim(task, question, take_over=take_over):
             return False
+        with work.starting:
+            in_progress[pool.submit(work.judge_task, task, question)] = task
         return True
 
     def wait_a_little(*, take_over: bool) -> None:
@@ -89,8 +84,7 @@ def judge_all(
             done(in_progress.pop(future), future.result(), True)
         claimed_elsewhere[:] = [of for of in claimed_elsewhere if not start_or_find(*of, take_over=take_over)]
 
-    pool = ThreadPool(jobs)
-    try:
+    with work.open_pool(jobs) as pool:
         for task in tasks:
             if task is None:
                 wait_a_little(take_over=True)
@@ -106,14 +100,6 @@ def judge_all(
                 wait_a_little(take_over=len(claimed_elsewhere) >= _MOST_CLAIMED_ELSEWHERE)
         while in_progress or claimed_elsewhere:
             wait_a_little(take_over=True)
-    except KeyboardInterrupt as interrupt:
-        work.stop.set(interrupt)
-        # At once: the process may end before its threads do, and the pairs they judge are not to blame for it.
-        with contextlib.suppress(StoreError):
-            store.release_claims()
-        raise
-    finally:
-        pool.shutdown()
 
 
 class RunClock:
@@ -159,6 +145,21 @@ class _Work:
     observe: Observe
     stop: Stop = field(default_factory=Stop)
     starting: Lock = field(default_factory=Lock)
+
+    @contextlib.contextmanager
+    def open_pool(self, jobs: int) -> Generator[ThreadPool]:
+        """Yield the threads, and wait for them; an interrupt ends what they do."""
+        pool = ThreadPool(jobs)
+        try:
+            yield pool
+        except KeyboardInterrupt as interrupt:
+            self.stop.set(interrupt)
+            # At once: the process may end before its threads do, and the pairs they judge are not to blame for it.
+            with contextlib.suppress(StoreError):
+                self.store.release_claims()
+            raise
+        finally:
+            pool.shutdown()
 
     def claim(self, task: Task, question: Question, *, take_over: bool) -> bool:
         """Claim a question; of a pair whose clips are judged by themselves, each clip is claimed later."""
