@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from vrt_lite.errors import StoreError
 from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.records.labelled import EvalCase, Order, Orders
 
@@ -56,7 +55,4 @@ class EvalAbout(msgspec.Struct, frozen=True):
 
 def read_eval_about(run: Run) -> EvalAbout:
     """Read what an evaluation's run is about; StoreError if it is something else."""
-    try:
-        return msgspec.convert(run.about, EvalAbout)
-    except (msgspec.ValidationError, UnicodeError) as error:
-        raise StoreError(f"Run {run.name!r} is not the run of an evaluation: {error}.") from error
+    return run.read_about(EvalAbout, "an evaluation")

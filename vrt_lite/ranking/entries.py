@@ -90,7 +90,7 @@ def list_folder(folder: Path, *, recursive: bool = False) -> tuple[list[Path], s
     With `recursive` its subfolders' videos are clips too. A folder of numbered pictures alone is one clip. UsageError
     for a folder without clips.
     """
-    everything = _list_below(folder) if recursive else _list_visible(folder)
+    everything = _list_visible(folder, recursive=recursive)
     clips = _choose_videos(everything)
     if clips:
         return clips, _describe_rest(folder, sorted(set(everything) - set(clips), key=natural_key))
@@ -107,14 +107,11 @@ def list_videos(folder: Path) -> list[Path]:
     return _choose_videos(_list_visible(folder))
 
 
-def _list_visible(folder: Path) -> list[Path]:
-    return sorted((path for path in folder.iterdir() if not path.name.startswith(".")), key=natural_key)
-
-
-def _list_below(folder: Path) -> list[Path]:
-    inside = (path for path in folder.rglob("*") if not path.is_dir())
-    visible = (path for path in inside if not any(part.startswith(".") for part in path.relative_to(folder).parts))
-    return sorted(visible, key=natural_key)
+def _list_visible(folder: Path, *, recursive: bool = False) -> list[Path]:
+    """List what is in a folder, or if `recursive` all files below it, but for what is hidden, in natural order."""
+    found = folder.rglob("*") if recursive else folder.iterdir()
+    visible = (path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+    return sorted((path for path in visible if not (recursive and path.is_dir())), key=natural_key)
 
 
 def _choose_videos(paths: Sequence[Path]) -> list[Path]:

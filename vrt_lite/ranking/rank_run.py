@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from vrt_lite.errors import StoreError, UsageError
+from vrt_lite.errors import UsageError
 from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.records.judgement import to_plain
 from vrt_lite.records.ladders import ExcludedClip, RankedClip
@@ -89,10 +89,7 @@ class RankAbout(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_rank_about(run: Run) -> RankAbout:
     """Read what a ranking's run is about; StoreError if it is something else."""
-    try:
-        return msgspec.convert(run.about, RankAbout, dec_hook=lambda kind, value: kind(value))
-    except (msgspec.ValidationError, UnicodeError) as error:
-        raise StoreError(f"Run {run.name!r} is not the run of a ranking: {error}.") from error
+    return run.read_about(RankAbout, "a ranking")
 
 
 def read_groups(run: Run) -> tuple[ClipGroup, ...]:

@@ -193,6 +193,13 @@ class Run:
         """Yield the labelled pairs of an evaluation, in the order in which they were kept; other runs have none."""
         return (case for _, case in self.items(_CASE, EvalCase))
 
+    def read_about(self, kind: type[_T], what: str) -> _T:
+        """Read what the run is about; StoreError if it is not the run of `what`."""
+        try:
+            return msgspec.convert(self.about, kind, dec_hook=lambda of, value: of(value))
+        except (msgspec.ValidationError, UnicodeError) as error:
+            raise StoreError(f"Run {self.name!r} is not the run of {what}: {error}.") from error
+
     def note(self, about: Mapping[str, Any]) -> None:
         """Replace what the run is about: plain JSON."""
         if about != self.about:
