@@ -117,8 +117,12 @@ def evaluate(
     run.note(about.to_json())
     clips = Clips(place.folder, table=place.table, anywhere=place.layout.own)
     cases = [(pair, new_case(pair, order)) for pair in pairs for order in choose_orders(pair, selection)]
-    work = _Work(run, clips, cases, selection.budget, watcher)
-    work.begin(judge, jobs)
+    paths = (clips.find(clip) for pair, _ in cases for clip in (pair.a, pair.b))
+    like = next((path for path in paths if isinstance(path, Path)), None)
+    work = _Work(
+        run, clips, cases, selection.budget, watcher, RunClock(judge.predict(like) if like else None, jobs=jobs)
+    )
+    watcher.begins(work.count_left(), work.clock.predict(work.count_left()))
     tasks = work.choose_tasks()
     judge_all(tasks, run, store=store, judge=judge, jobs=jobs, done=work.keep_result, observe=watcher.observe)
     return Evaluation(run.name, identity.model, figures_of(run))
@@ -151,20 +155,14 @@ class _Work:
         cases: Sequence[tuple[LabelledPair, EvalCase]],
         budget: int | None,
         watcher: EvalWatcher,
+        clock: RunClock,
     ) -> None:
         self._run, self._clips, self._cases, self._budget, self._watcher = run, clips, cases, budget, watcher
+        self.clock = clock
         self._known = {case.item: case for case in run.cases()}
         self._left = {case.item for _, case in cases if not self._known.get(case.item, case).key}
         self._asked = 0
         """How often the judge was asked now, as far as this is known: a task counts until its result is found."""
-        self._clock = RunClock(None, self._count_left)
-
-    def begin(self, judge: Judge, jobs: int) -> None:
-        """Tell the watcher how much is left, and how long it will take."""
-        paths = (self._clips.find(clip) for pair, _ in self._cases for clip in (pair.a, pair.b))
-        like = next((path for path in paths if isinstance(path, Path)), None)
-        self._clock = RunClock(judge.predict(like) if like else None, self._count_left, jobs=jobs)
-        self._watcher.begins(self._count_left(), self._clock.predict())
 
     def choose_tasks(self) -> Iterator[Task]:
         """Yield the pairs whose clips exist; the others fail at once. Ends when the budget is used."""
@@ -183,7 +181,7 @@ class _Work:
         if not now or not result.first:
             self._asked -= 1  # the judge did not run
         elif result.verdict:
-            self._clock.add(result.seconds)
+            self.clock.add(result.seconds)
         case: EvalCase = task.label
         if not result.first:
             self._keep(replace(case, missing=result.error))
@@ -204,9 +202,9 @@ class _Work:
         self._left.discard(case.item)
         scored = score_case(case, result)
         verdict = scored.winner("OA") if scored.verdict else None
-        self._watcher.count(case.labels.get("OA"), verdict, seconds_left=self._clock.seconds_left())
+        self._watcher.count(case.labels.get("OA"), verdict, seconds_left=self.clock.seconds_left(self.count_left()))
 
-    def _count_left(self) -> int:
+    def count_left(self) -> int:
         """Count the judgements that are left of this call."""
         left = len(self._left)
         return left if self._budget is None else min(left, max(self._budget - self._asked, 0))

@@ -143,9 +143,9 @@ class RankWork:
         """Judge what the ranking needs and the store does not have, as long as it is to `go_on`."""
         tasks = _choose_tasks(self.groups, self.effort)
         first = next(tasks, None)
-        predicted = self._judge.predict(first.first) if first else None
-        clock = RunClock(predicted, lambda: self.count()[1] - self.count()[0], jobs=self._jobs)
-        self._watcher.begins(self.groups, Progress(*self.count()), clock.predict())
+        clock = RunClock(self._judge.predict(first.first) if first else None, jobs=self._jobs)
+        done, most = self.count()
+        self._watcher.begins(self.groups, Progress(done, most), clock.predict(most - done))
 
         def add_result(task: Task, result: Result, now: bool) -> None:
             label: Label = task.label
@@ -153,7 +153,8 @@ class RankWork:
             self.groups[number].add(i, j, result)
             if now and not result.error:
                 clock.add(result.seconds)
-            self._watcher.judged(label, result, Progress(*self.count(), clock.seconds_left()))
+            done, most = self.count()
+            self._watcher.judged(label, result, Progress(done, most, clock.seconds_left(most - done)))
 
         every = takewhile(lambda _: go_on(), chain((first,), tasks) if first else tasks)
         tell, jobs = self._watcher.observe, self._jobs

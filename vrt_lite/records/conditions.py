@@ -50,12 +50,8 @@ def conditions_of(results: Iterable[Result]) -> Conditions:
     ran = [result for result in results if result.rounds]
     counts = Counter((result.max_pixels, result.tool_max_pixels, result.kv_type) for result in ran)
     sizes = {(pixels, tool_pixels) for pixels, tool_pixels, _ in counts if pixels is not None}
-    examples: dict[str, str] = {}
-    warned: Counter[str] = Counter()
-    for result in ran:
-        found = {warning.kind: warning.text for warning in result.warnings}
-        warned.update(found.keys())
-        examples = found | examples
+    warned = Counter(kind for result in ran for kind in {warning.kind for warning in result.warnings})
+    examples = {warning.kind: warning.text for result in reversed(ran) for warning in result.warnings}
     return Conditions(
         comparable=len(sizes) < 2,
         made_with=tuple(MadeWith(*values, judgements=count) for values, count in counts.most_common()),

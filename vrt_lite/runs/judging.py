@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any
@@ -105,31 +106,27 @@ def judge_all(
 class RunClock:
     """The time of a run: that of its judgements so far, before the first one what is `predicted` of each, if anything.
 
-    `count_left` counts the judgements that are left, `jobs` are made at once.
+    `jobs` are made at once.
     """
 
-    def __init__(self, predicted: TimeRange | None, count_left: Callable[[], int], *, jobs: int = 1) -> None:
-        self._predicted = predicted
-        self._count_left = count_left
-        self._jobs = jobs
-        self._judged = 0
-        self._seconds = 0.0
+    def __init__(self, predicted: TimeRange | None, *, jobs: int = 1) -> None:
+        self._predicted, self._jobs = predicted, jobs
+        self._seconds: list[float] = []
 
     def add(self, seconds: float) -> None:
         """Add a judgement that took so long."""
-        self._judged += 1
-        self._seconds += seconds
+        self._seconds.append(seconds)
 
-    def predict(self) -> TimeRange | None:
-        """Between what all that is left will take; None if that is not known yet."""
-        mean = self._seconds / self._judged if self._judged else None
+    def predict(self, left: int) -> TimeRange | None:
+        """Between what the judgements that are left will take; None if that is not known yet."""
+        mean = fmean(self._seconds) if self._seconds else None
         each = TimeRange(mean, mean) if mean else self._predicted
-        return each and each.times(self._count_left() / self._jobs)
+        return each and each.times(left / self._jobs)
 
-    def seconds_left(self) -> float | None:
+    def seconds_left(self, left: int) -> float | None:
         """About the seconds until the last judgement is made; None if that is not known yet."""
-        left = self.predict()
-        return left and left.middle
+        predicted = self.predict(left)
+        return predicted and predicted.middle
 
 
 @dataclass(frozen=True, slots=True)
