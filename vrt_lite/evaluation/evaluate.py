@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from vrt_lite.evaluation.cases import EvalAbout, new_case, read_eval_about
+from vrt_lite.evaluation.cases import EvalAbout, read_eval_about
 from vrt_lite.evaluation.clips import Clips
 from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.evaluation.layouts import LabelledPair
@@ -116,7 +116,7 @@ def evaluate(
     )
     run.note(about.to_json())
     clips = Clips(place.folder, table=place.table, anywhere=place.layout.own)
-    cases = [(pair, new_case(pair, order)) for pair in pairs for order in choose_orders(pair, selection)]
+    cases = [(pair, _new_case(pair, order)) for pair in pairs for order in choose_orders(pair, selection)]
     paths = (clips.find(clip) for pair, _ in cases for clip in (pair.a, pair.b))
     like = next((path for path in paths if isinstance(path, Path)), None)
     work = _Work(
@@ -131,6 +131,12 @@ def evaluate(
 def figures_of(run: Run) -> Figures:
     """Compute the figures of what is judged by now, whether the run has ended or not."""
     return compute_figures(run.cases(), {result.key: result for result in run.results()}, read_eval_about(run))
+
+
+def _new_case(pair: LabelledPair, order: Order) -> EvalCase:
+    """Make the case of a pair that is not judged yet."""
+    digest = hashlib.sha256(pair.prompt.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+    return EvalCase(pair.row, pair.name, order, pair.labels, digest, len(pair.prompt), pair.group)
 
 
 def choose_orders(pair: LabelledPair, selection: PairSelection) -> tuple[Order, ...]:

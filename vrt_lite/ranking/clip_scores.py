@@ -6,13 +6,12 @@ import bisect
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.records.judgement import to_plain
+from vrt_lite.records.judgement import Record
 from vrt_lite.records.ladders import Ladder
 from vrt_lite.runs.export import csv_line, make_harmless
 
@@ -24,7 +23,7 @@ class PlacedScore(msgspec.Struct, frozen=True):
     percentile: float | None
 
 
-class ScoredClip(msgspec.Struct, frozen=True):
+class ScoredClip(Record, frozen=True):
     """A clip and its scores by name, its faults in words, and without scores an `error`."""
 
     group: str
@@ -34,10 +33,6 @@ class ScoredClip(msgspec.Struct, frozen=True):
     scores: Mapping[str, PlacedScore]
     flags: str
     error: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return to_plain(self)
 
 
 def list_scores(ladder: Ladder) -> list[ScoredClip]:

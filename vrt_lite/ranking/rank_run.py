@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from vrt_lite.errors import UsageError
 from vrt_lite.ranking.clip_groups import ClipGroup
-from vrt_lite.records.judgement import to_plain
+from vrt_lite.records.judgement import Record
 from vrt_lite.records.ladders import ExcludedClip, RankedClip
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ class Effort:
         return done, max(done, possible if self.budget is None else min(possible, self.budget))
 
 
-class RankAbout(msgspec.Struct, frozen=True, kw_only=True):
+class RankAbout(Record, frozen=True, kw_only=True):
     """The clips in their groups, the judge's key, its model's name and scope, and how much was to be judged."""
 
     groups: tuple[ClipGroup, ...] = ()
@@ -81,10 +79,6 @@ class RankAbout(msgspec.Struct, frozen=True, kw_only=True):
     def clips(self) -> tuple[RankedClip, ...]:
         """The clips of all groups."""
         return tuple(clip for group in self.groups for clip in group.clips)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data; `read_rank_about` reads it."""
-        return to_plain(self)
 
 
 def read_rank_about(run: Run) -> RankAbout:

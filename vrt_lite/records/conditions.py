@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
-from vrt_lite.records.judgement import to_plain
+from vrt_lite.records.judgement import Record
 from vrt_lite.records.pairs import Result
 
 
@@ -29,7 +28,7 @@ class WarningCount(msgspec.Struct, frozen=True):
     example: str
 
 
-class Conditions(msgspec.Struct, frozen=True):
+class Conditions(Record, frozen=True):
     """What the `judgements` were made with, the commonest first, and their warnings.
 
     They are `comparable` if all were made with the same pixels, as far as these are known.
@@ -39,10 +38,6 @@ class Conditions(msgspec.Struct, frozen=True):
     made_with: tuple[MadeWith, ...]
     warnings: tuple[WarningCount, ...]
     judgements: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return to_plain(self)
 
 
 def conditions_of(results: Iterable[Result]) -> Conditions:

@@ -310,3 +310,11 @@ class Judgement:
 def to_plain(record: object) -> Any:
     """Return a record's dicts, lists, texts and numbers, as JSON has them; a path is a text."""
     return json.loads(json.dumps(msgspec.to_builtins(record, enc_hook=str)))  # msgspec's JSON has no lone surrogates
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A record that is kept or shown; its fields are the keys of its JSON."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return to_plain(self)
