@@ -96,8 +96,9 @@ def _describe_results(run: Run) -> Iterator[tuple[dict[str, Any], Judgement | No
     paired = {of.key: pair if of is pair.given else pair.mirrored() for pair in both for of in pair.results}
     for number, result in enumerate(run.results(), start=1):
         judgement, pair = run.judgement(result.key), paired.get(result.key)
-        own = {clip.sha256: clip.path for clip in judgement.inputs} if judgement else {}
-        one, two = ({"name": names.get(of) or own.get(of, ""), "sha256": of} for of in (result.first, result.second))
+        paths = [clip.path for clip in judgement.inputs] if judgement else ["", ""]
+        digests = zip((result.first, result.second), paths, strict=True)
+        one, two = ({"name": names.get(of) or path, "sha256": of} for of, path in digests)
         rows, labels = labelled.get(result.key, ([], {}))
         about = {"number": number, "first": one, "second": two}
         light = {name: getattr(result, name) for name in (*_LIGHT, *(["scores"] if result.scores else []))}
