@@ -30,7 +30,7 @@ from vrt_lite.models import ModelFiles, find
 from vrt_lite.models.library import recipes
 from vrt_lite.profile import default_profile
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.runs.run_clock import RunClock
+from vrt_lite.runs.judging import RunClock
 from vrt_lite.settings import Settings
 from vrt_lite.show import show_verdict
 from vrt_lite.show.better_judge import UNKNOWN, Candidate, keep_candidates, suggest_judge
@@ -100,15 +100,13 @@ def taking(judgement: Judgement, seconds: float) -> Judgement:
     return replace(judgement, timings=timings)
 
 
-def test_a_run_is_predicted_from_one_judgement_and_then_from_its_own(judged: Judgement) -> None:
-    left = 30
-    clock = RunClock(TimeRange(10, 40), lambda: left, jobs=2)
-    assert (clock.predict(), clock.seconds_left()) == (TimeRange(150, 600), 300)
+def test_a_run_is_predicted_from_one_judgement_and_then_from_its_own() -> None:
+    clock = RunClock(TimeRange(10, 40), jobs=2)
+    assert (clock.predict(30), clock.seconds_left(30)) == (TimeRange(150, 600), 300)
     for seconds in (3.0, 5.0):
-        left -= 1
-        clock.add(taking(judged, seconds))
-    assert clock.seconds_left() == 28 * 4 / 2
-    assert RunClock(None, lambda: 3).seconds_left() is None
+        clock.add(seconds)
+    assert clock.seconds_left(28) == 28 * 4 / 2
+    assert RunClock(None).seconds_left(3) is None
 
 
 def test_earlier_judgements_tell_most(judged: Judgement, own_home: Path) -> None:

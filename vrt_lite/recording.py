@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, cast
 
 from vrt_lite.errors import Warned
 from vrt_lite.interfaces import Stopwatch
 from vrt_lite.judge import Pair, Round, Trial
 from vrt_lite.measures import MeasuredPair
-from vrt_lite.measures.flags import find_flags
+from vrt_lite.measures.flags import Flag, find_flags
 from vrt_lite.measures.measured_preference import MeasuredPreference
 from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import Workspace
@@ -29,7 +29,7 @@ from vrt_lite.protocol.verdict import (
     make_verdict,
     withdraw_contradicted,
 )
-from vrt_lite.records.joining import warn_of_clips, warn_of_measures, warn_of_one_order
+from vrt_lite.records.joining import state_warnings, warn_of_one_order
 from vrt_lite.records.judgement import (
     Choices,
     Counters,
@@ -92,9 +92,10 @@ def make_judgement(
     Call it last: decoding may add warnings to the clips.
     """
     used = mode.describe()
-    a, b = (record_clip(clip.info, space, clip.warnings) for clip, space in zip(clips, pair.workspaces, strict=True))
-    one, two = ({of.name: of.values[clip] for of in measures or ()} for clip in (0, 1))
-    inputs = (replace(a, flags=find_flags(one)), replace(b, flags=find_flags(two)))
+    a, b = (
+        record_clip(clip, space, find_flags({of.name: of.values[number] for of in measures or ()}))
+        for number, (clip, space) in enumerate(zip(clips, pair.workspaces, strict=True))
+    )
     rounds = [r for trial in trials.values() for r in trial.rounds]
     usages = [r.reply.usage for r in rounds]
     orders = tuple(record_order(first, trial, pair, mode.profile, measured) for first, trial in trials.items())
@@ -107,24 +108,19 @@ def make_judgement(
     warnings += warn_of_default_profile(mode, settings, used.model.name) if orders else ()
     chosen = (settings.max_pixels, settings.tool_max_pixels)
     limited = bool(orders) and (settings.effort != "full" or chosen != (None, None))
-    warnings += warn_of_prompt(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
+    warnings += warn_of_prompt(pair.prompt, (a, b), mode.profile, mode.own, limited=limited)
     one, other = (*verdicts, None, None)[:2]
     joined = join_orders(one, other) or BothOrders(_tie_of(mode.profile, pair.prompt))
-    warnings += [
-        *warn_of_clips(inputs, mode.profile.least_frames),
-        *warn_of_measures(joined.verdict, measures, measured),
-    ]
-    return Judgement(
+    made = Judgement(
         prompt=pair.prompt or None,
         model=used.model,
         profile=ProfileUsed(mode.profile.name, mode.profile.sha256),
-        inputs=inputs,
+        inputs=(a, b),
         settings=record_settings(settings, mode.profile, used.engine),
         verdict=joined.verdict,
         orders=orders,
         disagreements=joined.disagreements,
-        warnings=tuple(warning.text for warning in warnings),
-        warning_kinds=tuple(warning.kind for warning in warnings),
+        warnings=(),
         timings=_read_timings(stopwatch, [[r.reply.usage for r in trial.rounds] for trial in trials.values()], clips),
         counters=Counters(**{f.name: sum(getattr(usage, f.name) for usage in usages) for f in fields(Counters)}),
         backend=used.backend,
@@ -134,6 +130,7 @@ def make_judgement(
         skipped_order=skipped,
         scores=(dict(rounds[0].scores), dict(rounds[-1].scores)) if pointwise and orders else None,
     )
+    return state_warnings(made, warnings)
 
 
 def warn_of_default_profile(mode: Mode, settings: Settings, model: str) -> Iterator[Warned]:
@@ -179,8 +176,9 @@ def warn_of_prompt(
         yield Warned("same_file", "Both clips are the same file: a tie, said without running the model.")
 
 
-def record_clip(info: ClipInfo, workspace: Workspace, warnings: tuple[str, ...]) -> JudgedClip:
-    """One clip; `warnings` are all that decoding gave."""
+def record_clip(clip: Clip, workspace: Workspace, flags: tuple[Flag, ...]) -> JudgedClip:
+    """One clip, with all warnings that decoding gave, and the `flags` that were measured."""
+    info = clip.info
     return JudgedClip(
         path=str(info.path),
         sha256=info.sha256,
@@ -194,7 +192,8 @@ def record_clip(info: ClipInfo, workspace: Workspace, warnings: tuple[str, ...])
         dynamic_range=info.dynamic_range,
         shown_size=workspace.size,
         tool_size=workspace.tool_size,
-        warnings=warnings,
+        warnings=clip.warnings,
+        flags=flags,
     )
 
 

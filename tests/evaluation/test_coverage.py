@@ -191,7 +191,7 @@ def case_of(row: int, labels: Judged, judged: Judged | None, order: Order = "giv
     key = f"{row} {order}"
     about: Any = {"prompt": f"p{row // 2}", "prompt_characters": row % 7, "clip_seconds": float(row), "group": group}
     if judged is None:
-        return EvalCase(row, key, order, labels, failure="missing clip", why="gone", **about), None
+        return EvalCase(row, key, order, labels, missing="gone", **about), None
     verdict = verdict_of(judged, {key: SURE[winner] for key, winner in judged.items()})
     result = Result(key, "a", "b", "p", verdict, rounds=1, tokens=10, seconds=1.0)
     return EvalCase(row, key, order, labels, key=key, **about), result

@@ -46,7 +46,7 @@ def test_a_set_and_its_split_are_recognised_and_its_labels_read(folder: str, spl
     place, name = locate_set(SETS / folder), folder.removesuffix("-unifiedreward")
     assert (place.layout.name, place.layout.split) == (name, split)
     assert locate_set(SETS / folder, name=name) == locate_set(SETS / folder, name=name, split=split) == place
-    assert locate_set(place.table).layout is locate_set(place.table, name=name, split=split).layout is place.layout
+    assert locate_set(place.table).layout is locate_set(place.table, split=split).layout is place.layout
     found = read_set(place)
     assert labels(found) == expected
     assert found.left_out_counts == ({"discarded": 1} if name == "mj-bench-video" else {})
@@ -78,8 +78,8 @@ def test_a_split_is_taken_when_asked_for() -> None:
         locate_set(GENAI, name="genai-bench", split="dev")
     with pytest.raises(UsageError, match="split test, not 'test_v1'"):
         locate_set(place.table, split="test_v1")
-    with pytest.raises(UsageError, match="not laid out as GenAI-Bench"):
-        locate_set(SETS / "mj-bench-video" / "test.json", name="genai-bench", split="test")
+    with pytest.raises(UsageError, match="MJ-Bench-Video, split test, not 'test_v1'"):
+        locate_set(SETS / "mj-bench-video" / "test.json", split="test_v1")
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,15 @@ def test_a_split_is_taken_when_asked_for() -> None:
 )
 def test_a_tables_name_tells_its_split_or_nothing_does(tmp_path: Path, name: str, split: str) -> None:
     path = table(tmp_path, GENAI_TABLE.read_text(), name)
-    whole = path.parent if path.name == "some.jsonl" else tmp_path
-    for place in (locate_set(path), locate_set(whole), locate_set(whole, name="genai-bench")):
+    for place in (
+        locate_set(path),
+        *([locate_set(tmp_path), locate_set(tmp_path, name="genai-bench")] if split else []),
+    ):
         assert (place.table, place.layout.name, place.layout.split) == (path, "genai-bench", split)
     if not split:
-        assert locate_set(path, split="test").layout.split == locate_set(whole, split="test").layout.split == "test"
+        assert locate_set(path, split="test").layout.split == "test"
+        with pytest.raises(UsageError, match="not laid out as GenAI-Bench, video part: no table is named"):
+            locate_set(tmp_path, name="genai-bench")
 
 
 def test_plain_tables(tmp_path: Path) -> None:
@@ -148,10 +152,12 @@ def test_broken_rows_are_named_and_hide_no_other(tmp_path: Path) -> None:
         ("pairs.csv", b"", "no known table"),
         ("pairs.csv", b"a,b,overall\n", "no known table"),
         ("pairs.csv", b"a,b,overall\n1,2,\n", "no pair that can be judged"),
-        ("pairs.json", b"{", "no known table"),
-        ("pairs.json", b"3", "no known table"),
+        ("pairs.json", b"{", "is not JSON"),
+        ("pairs.json", b"3", "no list of pairs"),
         ("pairs.txt", b"a,b", "no table of pairs"),
         ("pairs.csv", b"a,b,prompt,overall\n1,2,\xff\xfe,A\n", "UTF-8"),
+        ("pairs.json", b"[\xff\xfe]", "UTF-8"),
+        ("pairs.json", b"[" * 100_000, "is not JSON"),
         ("pairs.parquet", b"PAR1 no", "no parquet"),
     ],
 )
@@ -161,14 +167,14 @@ def test_a_file_that_is_no_set_is_refused(tmp_path: Path, name: str, data: bytes
         read_set(locate_set(tmp_path / name))
 
 
-def test_a_folder_has_one_table_with_the_columns_of_its_set(tmp_path: Path) -> None:
-    for name in ("one.csv", "two.csv"):
-        table(tmp_path, "a,b,overall\n1,2,A\n", name)
-    with pytest.raises(UsageError, match=r"one\.csv, two\.csv"):
+def test_a_folder_has_a_table_with_the_name_and_columns_of_its_set(tmp_path: Path) -> None:
+    table(tmp_path, "a,b,overall\n1,2,A\n", "one.csv")
+    with pytest.raises(UsageError, match=r"not laid out as a known set: .* Give a table as SET, its clips with --from"):
         locate_set(tmp_path)
-    assert locate_set(tmp_path / "two.csv").table.name == "two.csv"
     table(tmp_path, "path_A,path_B\nx,y\n", "videogen-rewardbench.csv")
-    with pytest.raises(UsageError, match=r"not laid out as VideoGen-RewardBench: it has no column MQ, Overall"):
+    with pytest.raises(
+        UsageError, match=r"as VideoGen-RewardBench: videogen-rewardbench\.csv has no column MQ, Overall"
+    ):
         locate_set(tmp_path, name="videogen-rewardbench")
 
 

@@ -104,7 +104,7 @@ def _rank(names: list[str]) -> Callable[[], None]:
 def _figures() -> Figures:
     """Figures of a judge that reads the prompts of every third pair, and never judges motion."""
     why = f"{LONG.format(7)!r} is not there"
-    cases = [EvalCase(12, "pair 12", "given", {"OA": 1}, "p", 11, failure="missing clip", why=why)]
+    cases = [EvalCase(12, "pair 12", "given", {"OA": 1}, "p", 11, missing=why)]
     results: dict[str, Result] = {}
     warning = Warned("alignment_not_judged", "The judge does not understand this prompt: alignment is not judged.")
     for row in range(12):

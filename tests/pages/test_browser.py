@@ -325,8 +325,8 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 question = Question(*(clip.sha256 for clip in judgement.inputs), "A fox runs.", "j")
                 key, labels = run.add(question, judgement).key, {"OA": 2, "TA": 0}
                 run.keep_case(EvalCase(row, f"pair <{row}>", order, labels, "p", 11, key=key, clip_seconds=1.0))
-            why = {"failure": "missing clip", "why": "'<i>.mp4' is not there"}
-            run.keep_case(EvalCase(2, "pair <2>", "given", {"OA": 1}, "p", 11, **why))
+            missing = "'<i>.mp4' is not there"
+            run.keep_case(EvalCase(2, "pair <2>", "given", {"OA": 1}, "p", 11, missing=missing))
             write_report(run, folder / f"{split}.html")
             assert Report(folder / f"{split}.html").record["figures"] == figures_of(run).to_json()
     return folder

@@ -26,7 +26,7 @@ def read(*paths: Path, **options: Any) -> Group:
 
 def test_a_folder_gives_its_videos_in_natural_order(tmp_path: Path) -> None:
     touched(tmp_path, "take 10.mp4", "take 9.MOV", "notes.txt", ".hidden.mp4", "take 1.webm", "sub.mp4/inner.mp4")
-    left_out = f"{tmp_path}: 2 left out: notes.txt is no clip; sub.mp4 is a folder (--recursive takes its videos)."
+    left_out = f"{tmp_path}: 2 left out: notes.txt, sub.mp4. --recursive takes the videos of its folders."
     clips = tuple(tmp_path / name for name in ("take 1.webm", "take 9.MOV", "take 10.mp4"))
     assert read(tmp_path, prompt="A fox.") == Group("", "A fox.", clips, (left_out,))
     names = ("a", "a1", "a1b", "1a", "2", "é", "٣", "²", "a1b2")
@@ -53,20 +53,20 @@ def test_a_folder_says_what_to_give_for_its_numbered_pictures(tmp_path: Path) ->
     group, shot = read(renders), renders / "shot" / "%04d.png"
     assert group.clips == (renders / "a.gif", renders / "b.webp")
     assert group.left_out == (
-        f"{renders}: 5 left out: 2 numbered pictures (give {renders / 'fox_%05d_.png'}); shot is a folder of 48 "
-        f"numbered pictures (give {shot}); mixed is a folder; notes.txt is no clip.",
+        f"{renders}: 5 left out: 2 numbered pictures (give {renders / 'fox_%05d_.png'}), mixed, notes.txt, shot. "
+        "--recursive takes the videos of its folders.",
     )
     assert read(shot, renders / "a.gif", fps="8").clips == (Path(f"{shot}@8"), renders / "a.gif")
 
 
 def test_folders_in_folders_are_taken_if_it_is_said(tmp_path: Path) -> None:
     two, ten, *_ = touched(tmp_path, "day 2/b.mp4", "day 10/deep/c.mp4", "day 10/.trash/old.mp4", "day 2/notes.txt")
-    with pytest.raises(UsageError, match=r"holds no videos.*Its folders hold some: give --recursive\."):
+    with pytest.raises(UsageError, match=r"holds no videos.*Give --recursive for those of its folders\."):
         read(tmp_path)
-    left_out = (f"{tmp_path}: 1 left out: notes.txt is no clip.",)
+    left_out = (f"{tmp_path}: 1 left out: notes.txt.",)
     assert read(tmp_path, recursive=True) == Group("", "", (two, ten), left_out)
     own = touched(tmp_path, "a.mp4")
-    said = "2 left out: day 2 is a folder (--recursive takes its videos); day 10 is a folder."
+    said = "2 left out: day 2, day 10. --recursive takes the videos of its folders."
     assert read(tmp_path) == Group("", "", tuple(own), (f"{tmp_path}: {said}",))
 
 
@@ -75,7 +75,7 @@ def test_folders_of_numbered_pictures_are_clips(tmp_path: Path) -> None:
     touched(tmp_path, "one/9.png", "one/10.png", "two/9.png", "two/10.png")
     assert read(tmp_path / "*").clips == (one, two)
     assert read(one, two, fps="12.5").clips == (Path(f"{one}@12.5"), Path(f"{two}@12.5"))
-    with pytest.raises(UsageError, match=r"Its folders of numbered pictures are clips: give '.*\*'\."):
+    with pytest.raises(UsageError, match=r"A folder of numbered pictures is a clip if it is named\."):
         read(tmp_path)
 
 

@@ -75,8 +75,8 @@ def test_the_command_says_what_a_folder_holds_beside_its_clips(
     (renders / "notes.txt").touch()
     (renders / "grey.webp").unlink()
     assert run(["rank", str(renders), "--model", "vrt-tiny-0"]) == 2
-    pictures = f"bright is a folder of 12 numbered pictures (give {renders / 'bright' / '%03d.png'})"
-    assert capfd.readouterr().err.splitlines()[0] == f"{renders}: 2 left out: {pictures}; notes.txt is no clip."
+    said = "2 left out: bright, notes.txt. --recursive takes the videos of its folders."
+    assert capfd.readouterr().err.splitlines()[0] == f"{renders}: {said}"
 
 
 def test_a_table_may_name_every_form(forms: list[Path], renders: Path, tmp_path: Path) -> None:

@@ -209,6 +209,15 @@ def test_only_pairs_with_a_winner_go_round() -> None:
     assert rate_group(group_of(softer)).cycles == ((0, 1, 2),)
 
 
+def test_it_is_counted_how_each_clips_pairs_ended() -> None:
+    """Clip 0 beats 1, which loses to 2 too; 0 and 2 are a tie."""
+    table: Table = {}
+    for i, j, odds, mirrored in ((0, 1, A, B), (1, 2, B, A), (0, 2, EVEN, EVEN)):
+        table |= {(i, j): JudgedVote(i, j, odds), (j, i): JudgedVote(j, i, mirrored)}
+    counted = {of.clip: (of.won, of.tied, of.lost, of.undecided) for of in rate_group(group_of(table)).standings}
+    assert counted == {0: (1, 1, 0, 0), 1: (0, 0, 2, 0), 2: (1, 1, 0, 0)}
+
+
 # Judgements chosen
 
 

@@ -19,10 +19,15 @@ from scored_worker import BrightnessScore, make_scorer
 from vrt_lite import Judge, Ranking, Store, UsageError
 from vrt_lite.evaluation.evaluate import PairSelection, evaluate
 from vrt_lite.evaluation.sets import locate_set, read_set
-from vrt_lite.ranking.folder_watch import FolderWatch
+from vrt_lite.protocol.answer_form import ClipScore
+from vrt_lite.ranking.clip_groups import ClipGroup
+from vrt_lite.ranking.clip_scores import list_scores
+from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort, read_groups
-from vrt_lite.ranking.watch import watch_folders
+from vrt_lite.ranking.watch import FolderWatch, watch_folders
+from vrt_lite.records.ladders import RankedClip
+from vrt_lite.records.pairs import Result
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.show.run_views import EvaluationView, FolderView
@@ -160,6 +165,21 @@ def test_a_watched_folder_takes_a_run_for_each_new_clip(scored: Scored, store: S
         ranking = watch_folders(watch, prompt="A grey.", store=store, judge=judge, **options)
     assert len(scored.asked) == 7
     assert names(ranking.ladders[0])[0] == "new.mp4"
+
+
+def test_a_percentile_counts_the_clips_that_have_less_and_half_of_those_that_have_as_much() -> None:
+    values = (3.0, 1.0, 3.0, 4.0, 2.0)
+    scored = ClipGroup("", "", tuple(RankedClip(str(n), Path(str(n)), str(n)) for n in range(5)))
+    for number, value in enumerate(values):
+        scored.add(number, number, Result(str(number), str(number), "", "", scores=({"OA": ClipScore(value)},)))
+    told = {clip.name: clip.scores["OA"] for clip in list_scores(rate_group(scored))}
+    assert {name: (of.raw, of.percentile) for name, of in told.items()} == {
+        "3": (4.0, 100.0),
+        "0": (3.0, 62.5),
+        "2": (3.0, 62.5),
+        "4": (2.0, 25.0),
+        "1": (1.0, 0.0),
+    }
 
 
 def test_an_evaluation_judges_each_clip_once(scored: Scored, store: Store, clips: list[Path]) -> None:

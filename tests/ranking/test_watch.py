@@ -26,10 +26,9 @@ from examples.ladder import PROMPT, write_ladder
 from vrt_lite import Judge, Ranking, Remote, Store, UsageError
 from vrt_lite.interfaces import Event
 from vrt_lite.ranking.clip_groups import ClipGroup
-from vrt_lite.ranking.folder_watch import BEING_WRITTEN, FolderWatch
 from vrt_lite.ranking.rank import Label
 from vrt_lite.ranking.rank_run import Effort
-from vrt_lite.ranking.watch import watch_folders
+from vrt_lite.ranking.watch import BEING_WRITTEN, FolderWatch, watch_folders
 from vrt_lite.records.ladders import RankedClip
 from vrt_lite.records.pairs import Result
 from vrt_lite.records.progress import Progress
@@ -214,12 +213,12 @@ def test_only_folders_are_watched_and_they_may_be_away_for_a_while(renders: Path
     watch = FolderWatch([str(renders)], settled_seconds=0.0)
     with judge_of(Brightness()) as judge:
         watch.look(judge.look_at)
-        assert len(watch.look(judge.look_at).ready) == 2
+        assert len(watch.look(judge.look_at)[0]) == 2
         moved = renders.rename(renders.with_name("away"))
-        assert watch.look(judge.look_at).ready == ()
+        assert watch.look(judge.look_at)[0] == ()
         moved.rename(renders)
         watch.look(judge.look_at)
-        assert len(watch.look(judge.look_at).ready) == 2
+        assert len(watch.look(judge.look_at)[0]) == 2
 
 
 def test_a_server_judges_several_pairs_at_once(renders: Path, store: Store) -> None:

@@ -27,8 +27,7 @@ from vrt_lite.embeddings import cache_folder
 from vrt_lite.errors import NoVerdictError, StoreError, UsageError, VideoError, VrtError
 from vrt_lite.runs import database
 from vrt_lite.runs.database import VERSION, Database
-from vrt_lite.runs.identity import Identity
-from vrt_lite.runs.store import Run, Store, users_store
+from vrt_lite.runs.store import Identity, Run, Store, users_store
 
 BY_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 INSERT = "INSERT INTO digests VALUES ('a', 'b', 'c')"

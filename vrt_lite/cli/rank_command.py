@@ -117,8 +117,7 @@ def rank(
 
 def _watch(folders: tuple[str, ...], prompt: str, *, fps: str | None, recursive: bool) -> Callable[..., Ranking]:
     """Return what ranks the clips of folders as they come."""
-    from vrt_lite.ranking.folder_watch import FolderWatch  # noqa: PLC0415
-    from vrt_lite.ranking.watch import watch_folders  # noqa: PLC0415
+    from vrt_lite.ranking.watch import FolderWatch, watch_folders  # noqa: PLC0415
 
     if recursive:
         raise UsageError("--watch looks at the folders that are named: leave out --recursive, or name each.")

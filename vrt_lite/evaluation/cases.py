@@ -1,28 +1,18 @@
-"""The pairs of an evaluation before they are judged, and what its run is about."""
+"""What the run of an evaluation is about."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from vrt_lite.errors import StoreError
-from vrt_lite.evaluation.layouts import LabelledPair
-from vrt_lite.records.labelled import EvalCase, Order, Orders
+from vrt_lite.records.judgement import Record
+from vrt_lite.records.labelled import Orders
 
 if TYPE_CHECKING:
     from vrt_lite.runs.run import Run
 
 
-def new_case(pair: LabelledPair, order: Order) -> EvalCase:
-    """Make the case of a pair that is not judged yet."""
-    digest = hashlib.sha256(pair.prompt.encode("utf-8", "backslashreplace")).hexdigest()[:16]
-    return EvalCase(pair.row, pair.name, order, pair.labels, digest, len(pair.prompt), pair.group)
-
-
-class EvalAbout(msgspec.Struct, frozen=True):
+class EvalAbout(Record, frozen=True):
     """The set, the pairs taken from it, and the judge.
 
     `labels` counts the table's pairs labelled 1, 2 and 0, by KEY. `judge` is the judge's key, `model` the name to show,
@@ -49,14 +39,7 @@ class EvalAbout(msgspec.Struct, frozen=True):
     left_out_rows: tuple[str, ...] = ()
     chosen: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data; `read_eval_about` reads it."""
-        return msgspec.to_builtins(self)
-
 
 def read_eval_about(run: Run) -> EvalAbout:
     """Read what an evaluation's run is about; StoreError if it is something else."""
-    try:
-        return msgspec.convert(run.about, EvalAbout)
-    except (msgspec.ValidationError, UnicodeError) as error:
-        raise StoreError(f"Run {run.name!r} is not the run of an evaluation: {error}.") from error
+    return run.read_about(EvalAbout, "an evaluation")

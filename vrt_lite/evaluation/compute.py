@@ -73,7 +73,7 @@ def compute_figures(cases: Iterable[EvalCase], results: Mapping[str, Result], ab
 
 def _list_judged(cases: Iterable[ScoredCase], key: str) -> list[ScoredCase]:
     """List the cases that figures of a dimension are computed from: they have a label for it, and were judged in it."""
-    return [case for case in cases if key in case.labels and case.is_judged(key)]
+    return [case for case in cases if key in case.labels and case.preference(key)]
 
 
 def _count_coverage(cases: Iterable[ScoredCase], key: str) -> f.Coverage:
@@ -174,16 +174,13 @@ def _groups(cases: Sequence[ScoredCase], key: str) -> tuple[f.GroupPart, ...]:
 def _cost(cases: Sequence[ScoredCase]) -> f.Cost:
     """Compute the cost of a judgement. Where a file was compared with itself, no model ran: that is not counted."""
     ran = [case.result for case in cases if case.result and case.result.rounds and not case.failure]
-    rounds = [result.rounds for result in ran]
+    spreads = {name: _spread([getattr(of, name) for of in ran]) for name in ("rounds", "calls", "seconds", "tokens")}
     return f.Cost(
         judgements=len(ran),
         tool_rate=share(sum(result.calls > 0 for result in ran), len(ran)),
         recommended=share(sum(result.source == "recommended" for result in ran), len(ran)),
-        rounds=_spread(rounds),
-        calls=_spread([result.calls for result in ran]),
-        seconds=_spread([result.seconds for result in ran]),
-        tokens=_spread([result.tokens for result in ran]),
-        rounds_histogram={str(number): count for number, count in sorted(Counter(rounds).items())},
+        **spreads,
+        rounds_histogram={str(n): count for n, count in sorted(Counter(result.rounds for result in ran).items())},
     )
 
 
@@ -198,18 +195,11 @@ def _position(cases: Sequence[ScoredCase]) -> f.Position:
     """Count how often the video shown first wins if one wins, by the verdicts and by the labels of these pairs."""
     judged = [case for case in cases if not case.failure]
 
-    def first_wins(winners: Sequence[int | None]) -> f.Share:
-        won = [
-            (winner == 1) == (case.order == "given")
-            for case, winner in zip(judged, winners, strict=True)
-            if winner in (1, 2)
-        ]
+    def count_first(find_winner: Callable[[ScoredCase], int | None]) -> f.Share:
+        won = [(find_winner(of) == 1) == (of.order == "given") for of in judged if find_winner(of) in (1, 2)]
         return share(sum(won), len(won))
 
-    return f.Position(
-        verdicts=first_wins([case.winner("OA") for case in judged]),
-        labels=first_wins([case.labels.get("OA") for case in judged]),
-    )
+    return f.Position(count_first(lambda case: case.winner("OA")), count_first(lambda case: case.labels.get("OA")))
 
 
 def _orders(cases: Sequence[ScoredCase], key: str) -> f.OrderFigures:

@@ -14,23 +14,21 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from vrt_lite.errors import MissingClipError, VideoError, WorkerEndedError
-from vrt_lite.evaluation.cases import EvalAbout, new_case, read_eval_about
+from vrt_lite.evaluation.cases import EvalAbout, read_eval_about
 from vrt_lite.evaluation.clips import Clips
 from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.evaluation.sets import LabelledSet, choose_pairs
 from vrt_lite.interfaces import Event, TimeRange
 from vrt_lite.records.figures import Figures
-from vrt_lite.records.labelled import EvalCase, Failure, Order, Orders, score_case
+from vrt_lite.records.labelled import EvalCase, Order, Orders, score_case
 from vrt_lite.records.pairs import Result
-from vrt_lite.runs.identity import Identity
-from vrt_lite.runs.judging import PairJudge, Task, judge_all
-from vrt_lite.runs.run_clock import RunClock
+from vrt_lite.runs.judging import RunClock, Task, judge_all
+from vrt_lite.runs.store import Identity, Store
 
 if TYPE_CHECKING:
+    from vrt_lite.api import Judge
     from vrt_lite.runs.run import Run
-    from vrt_lite.runs.store import Store
 
 _NAMED = 200
 
@@ -83,7 +81,7 @@ def evaluate(
     selection: PairSelection,
     *,
     store: Store,
-    judge: PairJudge,
+    judge: Judge,
     watcher: EvalWatcher,
     name: str | None = None,
     jobs: int = 1,
@@ -118,9 +116,13 @@ def evaluate(
     )
     run.note(about.to_json())
     clips = Clips(place.folder, table=place.table, anywhere=place.layout.own)
-    cases = [(pair, new_case(pair, order)) for pair in pairs for order in choose_orders(pair, selection)]
-    work = _Work(run, clips, cases, selection.budget, watcher)
-    work.begin(judge, jobs)
+    cases = [(pair, _new_case(pair, order)) for pair in pairs for order in choose_orders(pair, selection)]
+    paths = (clips.find(clip) for pair, _ in cases for clip in (pair.a, pair.b))
+    like = next((path for path in paths if isinstance(path, Path)), None)
+    work = _Work(
+        run, clips, cases, selection.budget, watcher, RunClock(judge.predict(like) if like else None, jobs=jobs)
+    )
+    watcher.begins(work.count_left(), work.clock.predict(work.count_left()))
     tasks = work.choose_tasks()
     judge_all(tasks, run, store=store, judge=judge, jobs=jobs, done=work.keep_result, observe=watcher.observe)
     return Evaluation(run.name, identity.model, figures_of(run))
@@ -129,6 +131,12 @@ def evaluate(
 def figures_of(run: Run) -> Figures:
     """Compute the figures of what is judged by now, whether the run has ended or not."""
     return compute_figures(run.cases(), {result.key: result for result in run.results()}, read_eval_about(run))
+
+
+def _new_case(pair: LabelledPair, order: Order) -> EvalCase:
+    """Make the case of a pair that is not judged yet."""
+    digest = hashlib.sha256(pair.prompt.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+    return EvalCase(pair.row, pair.name, order, pair.labels, digest, len(pair.prompt), pair.group)
 
 
 def choose_orders(pair: LabelledPair, selection: PairSelection) -> tuple[Order, ...]:
@@ -153,28 +161,21 @@ class _Work:
         cases: Sequence[tuple[LabelledPair, EvalCase]],
         budget: int | None,
         watcher: EvalWatcher,
+        clock: RunClock,
     ) -> None:
         self._run, self._clips, self._cases, self._budget, self._watcher = run, clips, cases, budget, watcher
+        self.clock = clock
         self._known = {case.item: case for case in run.cases()}
         self._left = {case.item for _, case in cases if not self._known.get(case.item, case).key}
         self._asked = 0
         """How often the judge was asked now, as far as this is known: a task counts until its result is found."""
-        self._clock = RunClock(None, self._count_left)
-
-    def begin(self, judge: PairJudge, jobs: int) -> None:
-        """Tell the watcher how much is left, and how long it will take."""
-        paths = (self._clips.find(clip) for pair, _ in self._cases for clip in (pair.a, pair.b))
-        like = next((path for path in paths if isinstance(path, Path)), None)
-        self._clock = RunClock(judge.predict(like) if like else None, self._count_left, jobs=jobs)
-        self._watcher.begins(self._count_left(), self._clock.predict())
 
     def choose_tasks(self) -> Iterator[Task]:
         """Yield the pairs whose clips exist; the others fail at once. Ends when the budget is used."""
         for pair, case in self._cases:
             a, b = self._clips.find(pair.a), self._clips.find(pair.b)
             if isinstance(a, str) or isinstance(b, str):
-                why = "; ".join(reason for reason in (a, b) if isinstance(reason, str))
-                self._keep(replace(case, failure="missing clip", why=why), None)
+                self._keep(replace(case, missing="; ".join(why for why in (a, b) if isinstance(why, str))))
                 continue
             if self._asked == self._budget:
                 return
@@ -185,38 +186,31 @@ class _Work:
         """Keep the result of a task; `judge_all` calls this."""
         if not now or not result.first:
             self._asked -= 1  # the judge did not run
+        elif result.verdict:
+            self.clock.add(result.seconds)
         case: EvalCase = task.label
-        kept = self._known.get(case.item)
-        if kept is None or (kept.key, kept.why, kept.labels) != (result.key, result.error, case.labels):
-            kept = self._add_result(case, result)
-        if now and case.item in self._left and (judgement := self._run.judgement(result.key)):
-            self._clock.add(judgement)
-        scored = score_case(kept, result)
-        self._keep(kept, scored.winner("OA") if scored.verdict else None)
+        if not result.first:
+            self._keep(replace(case, missing=result.error))
+            return
+        known = self._known.get(case.item)
+        if known and known.key == result.key:
+            seconds = known.clip_seconds
+        else:
+            judgement = self._run.judgement(result.key)
+            seconds = max((clip.duration_seconds for clip in judgement.inputs), default=None) if judgement else None
+        self._keep(replace(case, key=result.key, clip_seconds=seconds), result)
 
-    def _keep(self, case: EvalCase, verdict: int | None) -> None:
+    def _keep(self, case: EvalCase, result: Result | None = None) -> None:
         """Keep a case that is done, and count it with its verdict overall."""
         if self._known.get(case.item) != case:
             self._run.keep_case(case)
             self._known[case.item] = case
         self._left.discard(case.item)
-        self._watcher.count(case.labels.get("OA"), verdict, seconds_left=self._clock.seconds_left())
+        scored = score_case(case, result)
+        verdict = scored.winner("OA") if scored.verdict else None
+        self._watcher.count(case.labels.get("OA"), verdict, seconds_left=self.clock.seconds_left(self.count_left()))
 
-    def _count_left(self) -> int:
+    def count_left(self) -> int:
         """Count the judgements that are left of this call."""
         left = len(self._left)
         return left if self._budget is None else min(left, max(self._budget - self._asked, 0))
-
-    def _add_result(self, case: EvalCase, result: Result) -> EvalCase:
-        if result.error:
-            return replace(case, failure=_failure(result), why=result.error, key=result.key if result.first else "")
-        judgement = self._run.judgement(result.key)
-        lengths = [clip.duration_seconds for clip in judgement.inputs] if judgement else []
-        return replace(case, key=result.key, clip_seconds=max(lengths, default=None))
-
-
-def _failure(result: Result) -> Failure:
-    if not result.first or result.failure == MissingClipError.kind:
-        return "missing clip"
-    named: dict[str, Failure] = {VideoError.kind: "broken clip", WorkerEndedError.kind: "engine died"}
-    return named.get(result.failure, "no verdict")

@@ -16,9 +16,8 @@ from typing import Final
 from vrt_lite.disk import disk_errors, home, is_plain_name, locked
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.evaluation.clips import parts_of
-from vrt_lite.evaluation.layouts import LabelledPair, Layout, find_set_name, layouts_of, pair_of
-from vrt_lite.evaluation.set_tables import numbered_rows
-from vrt_lite.evaluation.sets import Place, locate_set
+from vrt_lite.evaluation.layouts import Layout, find_set_name, layouts_of
+from vrt_lite.evaluation.sets import Place, locate_set, read_set
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import hub
 from vrt_lite.models.hub import HubFile, Listing, Report, UnreachableError, check_free_space, download
@@ -141,12 +140,9 @@ def _unpack(archive: Path, mark: Path) -> None:
 def fetch_named_clips(layout: Layout, folder: Path, *, report: Report) -> None:
     """Fetch the clips that the table names by their address on the hub, as GenAI-Bench does."""
     addressed: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    table = next(layout.list_tables(folder), None)
-    for number, row in numbered_rows(table) if table else ():
-        pair = pair_of(layout, number, row)
-        for clip in (pair.a, pair.b) if isinstance(pair, LabelledPair) else ():
-            if found := _ADDRESS.fullmatch(clip):
-                addressed[found[1], found[2]].add(found[3])
+    for pair in read_set(locate_set(folder, name=layout.name, split=layout.split)).pairs:
+        for found in filter(None, map(_ADDRESS.fullmatch, (pair.a, pair.b))):
+            addressed[found[1], found[2]].add(found[3])
     for (repository, revision), paths in sorted(addressed.items()):
         missing = {path for path in paths if not _place(folder / "videos", path).is_file()}
         if missing:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final, cast
 
 import msgspec
-from msgspec.structs import replace
 
 from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.set_tables import SUFFIXES, cell_text
@@ -167,10 +166,3 @@ def layouts_of(name: str | None = None, split: str | None = None) -> tuple[Layou
         choice = ", ".join(dict.fromkeys(layout.split for layout in known if layout.split))
         raise UsageError(f"{name or 'No known set'} has {'no' if name else 'a'} split {split!r}; known are {choice}.")
     return found
-
-
-def recognise(table: Path, columns: frozenset[str]) -> Layout | None:
-    """Find the layout of a table with these columns, without a split if its name gives none; None if none fits."""
-    fitting = [layout for layout in LAYOUTS if not layout.missing(columns)]
-    named = (layout for layout in fitting if any(table.match(pattern) for pattern in layout.globs))
-    return next(named, replace(fitting[0], split="") if fitting else None)

@@ -6,7 +6,6 @@ that cannot be read at all is a UsageError.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Final, cast
 from vrt_lite.advice import install_extra
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
-from vrt_lite.tables import Row, read_json_lines, read_rows
+from vrt_lite.tables import Row, read_rows
 
 SUFFIXES: Final = (".csv", ".jsonl", ".json", ".parquet")
 _MOST_BYTES = 2**30
@@ -55,21 +54,16 @@ def cell_text(value: object) -> str:
 
 
 def _json_rows(path: Path) -> Iterator[Row | str]:
-    """Yield the objects of a list; of a file that has none, those of its lines."""
+    """Yield the objects of a list."""
     if path.stat().st_size > _MOST_BYTES:
         raise UsageError(f"{path} is larger than 1 GB; write it as JSONL.")
     try:
         with open_to_read(path) as file:
-            whole = file.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text. Save it as UTF-8.") from error
-    try:
-        found = json.loads(whole)
-    except (ValueError, RecursionError):
-        found = None
+            found = json.loads(file.read().decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON as UTF-8 text: {error}. With a row in each line it is .jsonl.") from error
     if not isinstance(found, list):
-        yield from (row for _, row in read_json_lines(io.StringIO(whole)))
-        return
+        raise UsageError(f"{path} is no list of pairs. With a row in each line it is .jsonl.")
     for row in cast("list[object]", found):
         yield cast("Row", row) if isinstance(row, dict) else f"is not a JSON object: {json.dumps(row)[:40]}"
 

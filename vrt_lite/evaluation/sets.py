@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.layouts import (
@@ -18,12 +20,9 @@ from vrt_lite.evaluation.layouts import (
     SkippedRow,
     layouts_of,
     pair_of,
-    recognise,
     set_names,
 )
 from vrt_lite.evaluation.set_tables import SUFFIXES, columns, numbered_rows
-
-_FOLDERS = ("", "video_generation", "data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,66 +58,51 @@ class LabelledSet:
 def locate_set(where: Path, *, name: str | None = None, split: str | None = None, clips: Path | None = None) -> Place:
     """Find the table in a folder, or take the table itself; `clips` is where its clips are, if not beside it.
 
-    `name` and `split` select a published set; without them the set is recognised by its columns and its table's name.
-    UsageError if there is none, or more than one.
+    In a folder the table is named as a published set's, of which `name` and `split` select one. The layout of a table
+    itself is recognised by its columns, and its split by its name. UsageError if there is none.
     """
-    requested = layouts_of(name, split) if name or split else ()
+    if where.is_dir():
+        wanted = layouts_of(name, split) if name or split else LAYOUTS
+        layout, table = _find_table(where, wanted)
+        return Place(layout, table, clips or where)
     if where.is_file():
-        return Place(_find_layout(where, requested, split), where, clips or where.parent)
-    suffixes = ", ".join(SUFFIXES)
-    if not where.is_dir():
-        if where.suffix.lower() in SUFFIXES:
-            raise UsageError(f"There is no table {str(where)!r}. Give the path of one: {suffixes}.")
-        raise UsageError(
-            f"There is no set {str(where)!r}. Give a name ({set_names()}), a folder, or a table of pairs ({suffixes})."
-        )
-    for known in requested or LAYOUTS:
-        for table in known.list_tables(where):
-            if not known.missing(columns(table)):
-                return Place(known, table, clips or where)
-    return _only_table(where, requested, split, clips or where)
+        return Place(_recognise(where, split), where, clips or where.parent)
+    what = "table" if where.suffix.lower() in SUFFIXES else "set"
+    raise UsageError(
+        f"There is no {what} {str(where)!r}. Give a name ({set_names()}), a folder, or a table of pairs "
+        f"({', '.join(SUFFIXES)})."
+    )
 
 
-def _find_layout(table: Path, requested: Sequence[Layout], split: str | None) -> Layout:
-    """Find the layout of a table. If layouts are `requested`, one must fit; it gives the split if the name does not.
+def _find_table(folder: Path, wanted: Sequence[Layout]) -> tuple[Layout, Path]:
+    """Find the first table in a folder that is named and laid out as one of the wanted ones."""
+    lacking = "no table is named as its tables are"
+    for layout in wanted:
+        for table in layout.list_tables(folder):
+            if not (missing := layout.missing(columns(table))):
+                return layout, table
+            lacking = f"{table.name} has no column {', '.join(sorted(missing))}"
+    meant = wanted[0].title if len({layout.name for layout in wanted}) == 1 else "a known set"
+    raise UsageError(f"{folder} is not laid out as {meant}: {lacking}. Give a table as SET, its clips with --from.")
 
-    UsageError if none fits, or if the table is of another split.
-    """
+
+def _recognise(table: Path, split: str | None) -> Layout:
+    """Find the layout of a table; its split is "" if neither its name nor the user tells it."""
     found = columns(table)
-    known = recognise(table, found)
-    fitting = [layout for layout in requested if not layout.missing(found)]
-    if requested and not fitting:
-        missing = ", ".join(sorted(requested[0].missing(found)))
-        raise UsageError(f"{table} is not laid out as {requested[0].title}: it has no column {missing}.")
-    if known is None:
+    fitting = [layout for layout in LAYOUTS if not layout.missing(found)]
+    if not fitting:
         raise UsageError(
             f"{table} is no known table of pairs. A plain one has columns a, b, prompt and overall (A, B or same), "
             f"and may have TA, VQ, MQ, id and group; known layouts are {set_names()}."
         )
-    if split and known.split not in ("", split):
-        raise UsageError(f"{table} is {known.full_name}, not {split!r}: leave out --split, or give that split's table.")
-    return fitting[0] if split else known
-
-
-def _only_table(folder: Path, requested: Sequence[Layout], split: str | None, clips: Path) -> Place:
-    """Find the only table in a folder that has a known layout, whatever its name."""
-    paths = [path for name in _FOLDERS for path in sorted((folder / name).glob("*"))]
-    found: list[Place] = []
-    refused: list[UsageError] = []
-    for table in (path for path in paths if path.suffix.lower() in SUFFIXES and path.is_file()):
-        try:
-            found.append(Place(_find_layout(table, requested, split), table, clips))
-        except UsageError as error:
-            refused.append(error)
-    if len(found) > 1:
-        names = ", ".join(place.table.name for place in found[:5])
-        raise UsageError(f"{folder} has more than one table of pairs ({names}); give the one that is meant.")
-    if found:
-        return found[0]
-    if refused:
-        raise refused[0]
-    meant = requested[0].title if requested else "any known set"
-    raise UsageError(f"{folder} is not laid out as {meant}: it has no table of pairs. Give the table itself as SET.")
+    named = (layout for layout in fitting if any(table.match(pattern) for pattern in layout.globs))
+    asked = (layout for layout in fitting if layout.split == split)
+    layout = [*named, *asked, structs.replace(fitting[0], split="")][0]
+    if split not in (None, layout.split):
+        raise UsageError(
+            f"{table} is {layout.full_name}, not {split!r}: leave out --split, or give that split's table."
+        )
+    return layout
 
 
 def read_set(place: Place) -> LabelledSet:

@@ -6,14 +6,14 @@ Clips are numbers from 0 within their group. A result for (i, j) is one judgemen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from vrt_lite.records.ladders import RankedClip
 from vrt_lite.records.pairs import JudgedPair, Result, derive_result, join_results
 
 
-@dataclass(frozen=True, slots=True)
-class ClipGroup:
+class ClipGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     """A group of clips made from one prompt, and the results so far, to which new ones are added.
 
     `alone` are those of clips that were judged by themselves, by number: `results` then follow from them.
@@ -22,8 +22,8 @@ class ClipGroup:
     name: str
     prompt: str
     clips: tuple[RankedClip, ...]
-    results: dict[tuple[int, int], Result] = field(default_factory=dict[tuple[int, int], Result])
-    alone: dict[int, Result] = field(default_factory=dict[int, Result])
+    results: dict[tuple[int, int], Result] = {}
+    alone: dict[int, Result] = {}
 
     def add_stored(self, results: Iterable[Result]) -> None:
         """Add the stored results that are about these clips and this prompt, one for each order."""

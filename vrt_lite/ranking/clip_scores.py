@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.records.judgement import to_plain
+from vrt_lite.records.judgement import Record
 from vrt_lite.records.ladders import Ladder
 from vrt_lite.runs.export import csv_line, make_harmless
 
@@ -22,7 +23,7 @@ class PlacedScore(msgspec.Struct, frozen=True):
     percentile: float | None
 
 
-class ScoredClip(msgspec.Struct, frozen=True):
+class ScoredClip(Record, frozen=True):
     """A clip and its scores by name, its faults in words, and without scores an `error`."""
 
     group: str
@@ -33,19 +34,18 @@ class ScoredClip(msgspec.Struct, frozen=True):
     flags: str
     error: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return to_plain(self)
-
 
 def list_scores(ladder: Ladder) -> list[ScoredClip]:
     """List the clips of a ladder, the best first, then those without a score."""
-    raw = {of.clip: {name: rated.strength for name, rated in of.ratings.items()} for of in ladder.standings}
+    scored = {of.clip: {name: rated.strength for name, rated in of.ratings.items()} for of in ladder.standings}
+    every: defaultdict[str, list[float]] = defaultdict(list)
+    for name, raw in (item for of in scored.values() for item in of.items()):
+        bisect.insort(every[name], raw)
     errors = {of.clip: of.reason for of in ladder.unranked}
     found: list[ScoredClip] = []
-    for number in (*raw, *errors):
-        clip, own = ladder.clips[number], raw.get(number, {})
-        scores = {name: _place_score(value, [of[name] for of in raw.values()]) for name, value in own.items()}
+    for number in (*scored, *errors):
+        clip = ladder.clips[number]
+        scores = {name: _place_score(raw, every[name]) for name, raw in scored.get(number, {}).items()}
         about = (ladder.group, clip.path, clip.name, clip.sha256)
         found.append(ScoredClip(*about, scores, describe_flags(clip.flags), errors.get(number)))
     return found
@@ -53,8 +53,8 @@ def list_scores(ladder: Ladder) -> list[ScoredClip]:
 
 def _place_score(raw: float, every: Sequence[float]) -> PlacedScore:
     others = len(every) - 1
-    less, equal = sum(other < raw for other in every), sum(other == raw for other in every) - 1
-    return PlacedScore(raw, round(100 * (less + equal / 2) / others, 1) if others else None)
+    place = (bisect.bisect_left(every, raw) + bisect.bisect_right(every, raw) - 1) / 2
+    return PlacedScore(raw, round(100 * place / others, 1) if others else None)
 
 
 def name_scores(clips: Sequence[ScoredClip]) -> list[str]:
@@ -69,8 +69,8 @@ def score_lines(clips: Sequence[ScoredClip]) -> Iterator[str]:
         ("group", "clip", *(f"{name}{of}" for name in names for of in ("", " percentile")), "flags", "error")
     )
     for clip in clips:
-        scores = [clip.scores.get(name) for name in names]
-        values = [value for score in scores for value in ((score.raw, score.percentile) if score else (None, None))]
+        scores = (clip.scores.get(name) for name in names)
+        cells = (cell for of in scores for cell in ((of.raw, of.percentile) if of else ("", "")))
         texts = (clip.group, str(clip.clip), clip.flags, clip.error or "")
         group, path, flags, error = map(make_harmless, texts)
-        yield csv_line((group, path, *("" if value is None else value for value in values), flags, error))
+        yield csv_line((group, path, *cells, flags, error))

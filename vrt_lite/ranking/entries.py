@@ -27,8 +27,7 @@ VIDEO_SUFFIXES: Final = frozenset(
 """The files of a folder that are taken. A file that is named itself is taken with any suffix."""
 _PATTERN = re.compile(r"[*?\[]")
 _DIGITS = re.compile(r"(\d+)")
-_MOST_NAMED = 4
-_MOST_FOLDERS = 50
+_MOST_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +41,6 @@ class Group:
     prompt: str
     clips: tuple[Path, ...]
     left_out: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A row of a table; `place` says where the row is, for messages."""
-
-    place: str
-    clip: Path
-    prompt: str
-    group: str | None
 
 
 def read_entries(
@@ -69,7 +58,7 @@ def read_entries(
     if tables and len(arguments) > 1:
         raise UsageError(f"{tables[0]!r} is a table: give one table alone, or clips and folders.")
     if tables:
-        groups = _groups(_rows(Path(tables[0])), prompt)
+        groups = _read_table(Path(tables[0]), prompt)
     else:
         found = [_paths(argument, recursive=recursive) for argument in arguments]
         clips = tuple(path for paths, _ in found for path in paths)
@@ -101,18 +90,15 @@ def list_folder(folder: Path, *, recursive: bool = False) -> tuple[list[Path], s
     With `recursive` its subfolders' videos are clips too. A folder of numbered pictures alone is one clip. UsageError
     for a folder without clips.
     """
-    everything = _list_below(folder) if recursive else _list_visible(folder)
+    everything = _list_visible(folder, recursive=recursive)
     clips = _choose_videos(everything)
     if clips:
         return clips, _describe_rest(folder, sorted(set(everything) - set(clips), key=natural_key))
     if is_clip_there(folder):
         return [folder], ""
-    folders = [path for path in everything[:_MOST_FOLDERS] if path.is_dir()]
     advice = "Name files of another kind one by one, or by a pattern."
-    if any(map(is_clip_there, folders)):
-        advice = f"Its folders of numbered pictures are clips: give {str(folder / '*')!r}."
-    elif any(map(list_videos, folders)):
-        advice = "Its folders hold some: give --recursive."
+    if any(path.is_dir() for path in everything):
+        advice = "Give --recursive for those of its folders. A folder of numbered pictures is a clip if it is named."
     raise UsageError(f"The folder {str(folder)!r} holds no videos ({' '.join(sorted(VIDEO_SUFFIXES))}). {advice}")
 
 
@@ -121,14 +107,11 @@ def list_videos(folder: Path) -> list[Path]:
     return _choose_videos(_list_visible(folder))
 
 
-def _list_visible(folder: Path) -> list[Path]:
-    return sorted((path for path in folder.iterdir() if not path.name.startswith(".")), key=natural_key)
-
-
-def _list_below(folder: Path) -> list[Path]:
-    inside = (path for path in folder.rglob("*") if not path.is_dir())
-    visible = (path for path in inside if not any(part.startswith(".") for part in path.relative_to(folder).parts))
-    return sorted(visible, key=natural_key)
+def _list_visible(folder: Path, *, recursive: bool = False) -> list[Path]:
+    """List what is in a folder, or if `recursive` all files below it, but for what is hidden, in natural order."""
+    found = folder.rglob("*") if recursive else folder.iterdir()
+    visible = (path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+    return sorted((path for path in visible if not (recursive and path.is_dir())), key=natural_key)
 
 
 def _choose_videos(paths: Sequence[Path]) -> list[Path]:
@@ -136,25 +119,16 @@ def _choose_videos(paths: Sequence[Path]) -> list[Path]:
 
 
 def _describe_rest(folder: Path, rest: Sequence[Path]) -> str:
-    """Describe what is left out of a folder, and why, in one line."""
+    """Describe what is left out of a folder in one line."""
     if not rest:
         return ""
-    groups = group_pictures(path.name for path in rest if path.is_file())
-    parts = [f"{len(names)} numbered pictures (give {folder / pattern})" for pattern, names in groups.items()]
-    others: list[str] = []
-    grouped = {name for names in groups.values() for name in names.values()}
-    for path in (path for path in rest if path.name not in grouped):
-        below = group_pictures(inner.name for inner in path.iterdir()) if path.is_dir() else {}
-        if len(below) == 1:
-            [(pattern, names)] = below.items()
-            parts.append(f"{path.name} is a folder of {len(names)} numbered pictures (give {path / pattern})")
-        elif path.is_dir():
-            others.append(f"{path.name} is a folder{' (--recursive takes its videos)' if list_videos(path) else ''}")
-        else:
-            others.append(f"{path.name} is no clip")
-    shown = [*parts[:_MOST_NAMED], *others[:_MOST_NAMED]]
-    more = ["more"] if len(parts) + len(others) > len(shown) else []
-    return f"{folder}: {len(rest)} left out: {'; '.join([*shown, *more])}."
+    pictures = group_pictures(path.name for path in rest if path.is_file())
+    grouped = {name for names in pictures.values() for name in names.values()}
+    shown = [f"{len(names)} numbered pictures (give {folder / pattern})" for pattern, names in pictures.items()]
+    shown += [path.name for path in rest if path.name not in grouped]
+    more = ["…"] if len(shown) > _MOST_NAMED else []
+    advice = " --recursive takes the videos of its folders." if any(path.is_dir() for path in rest) else ""
+    return f"{folder}: {len(rest)} left out: {', '.join([*shown[:_MOST_NAMED], *more])}.{advice}"
 
 
 def natural_key(path: Path) -> tuple[list[tuple[int, str]], str]:
@@ -163,43 +137,36 @@ def natural_key(path: Path) -> tuple[list[tuple[int, str]], str]:
     return [(int(part) if part.isdecimal() else 0, part) for part in parts], str(path)
 
 
-def _rows(table: Path) -> list[_Row]:
-    rows = [_row(table, place, values) for place, values in read_whole_table(table, columns=("clip",))]
-    if not rows:
+def _read_table(table: Path, prompt: str) -> tuple[Group, ...]:
+    """Group the rows of a table; rows without a group are grouped by their prompt.
+
+    Paths are absolute, or relative to the table's folder. UsageError if a group has two prompts.
+    """
+    clips: dict[tuple[str, str], list[Path]] = {}
+    prompts: dict[tuple[str, str], str] = {}
+    for place, row in read_whole_table(table, columns=("clip",)):
+        clip, own, name = _read_row(place, row)
+        key = ("group", name) if name else ("prompt", own or prompt)
+        clips.setdefault(key, []).append(table.parent / clip)
+        if own and prompts.setdefault(key, own) != own:
+            raise UsageError(f"{place}: group {name!r} has two prompts. One group has one prompt.")
+    if not clips:
         raise UsageError(f"The table {str(table)!r} lists no clips.")
-    return rows
-
-
-def _row(table: Path, place: str, values: Row) -> _Row:
-    known = {str(name).casefold(): value for name, value in values.items()}
-    for name in ("clip", "prompt", "group"):
-        if not isinstance(known.get(name, ""), str | int | None) or isinstance(known.get(name), bool):
-            raise UsageError(f"{place}: `{name}` must be text.")
-    clip = known.get("clip")
-    if not isinstance(clip, str) or not clip.strip() or "\0" in clip:
-        raise UsageError(f"{place}: `clip` names no file.")
-    prompt, group = known.get("prompt"), known.get("group")
-    return _Row(
-        place,
-        # Relative to the table's folder, or absolute.
-        table.parent / clip,
-        "" if prompt is None else escape_surrogates(str(prompt).strip()),
-        None if group is None or group == "" else str(group),
+    return tuple(
+        Group("" if len(clips) == 1 and kind == "prompt" else name, prompts.get((kind, name), prompt), tuple(paths))
+        for (kind, name), paths in clips.items()
     )
 
 
-def _groups(rows: Sequence[_Row], prompt: str) -> tuple[Group, ...]:
-    """Group the rows; rows without a group are grouped by their prompt. UsageError if a group has two prompts."""
-    members: dict[tuple[str, str], list[_Row]] = {}
-    for row in rows:
-        key = ("group", row.group) if row.group is not None else ("prompt", row.prompt or prompt)
-        members.setdefault(key, []).append(row)
-    groups: list[Group] = []
-    for (kind, name), found in members.items():
-        prompts = {row.prompt: row.place for row in found if row.prompt}
-        if len(prompts) > 1:
-            place = list(prompts.values())[1]
-            raise UsageError(f"{place}: group {name!r} has two prompts. One group has one prompt.")
-        title = "" if len(members) == 1 and kind == "prompt" else name
-        groups.append(Group(title, next(iter(prompts), prompt), tuple(row.clip for row in found)))
-    return tuple(groups)
+def _read_row(place: str, row: Row) -> tuple[str, str, str]:
+    """Read a row's clip, prompt and group, "" where there is none."""
+    known = {str(name).casefold(): value for name, value in row.items()}
+    clip = known.get("clip")
+    if not isinstance(clip, str) or not clip.strip() or "\0" in clip:
+        raise UsageError(f"{place}: `clip` names no file.")
+    texts: list[str] = []
+    for name in ("prompt", "group"):
+        if not isinstance(value := known.get(name), str | int | None):
+            raise UsageError(f"{place}: `{name}` must be text.")
+        texts.append("" if value is None else str(value))
+    return clip, escape_surrogates(texts[0].strip()), texts[1]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from string import ascii_lowercase
 from typing import Final
@@ -14,9 +14,11 @@ from vrt_lite.protocol.verdict import MIRROR, odds_of
 from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.ratings import JudgedVote, fit
 from vrt_lite.records.conditions import conditions_of
-from vrt_lite.records.ladders import Ladder, LadderPair, RankedClip, Rated, Standing, UnrankedClip
+from vrt_lite.records.ladders import Ladder, LadderPair, Rated, Standing, UnrankedClip
 from vrt_lite.records.pairs import JudgedPair, count_orders
 
+_UNDECIDED: Final = 3
+"""How a pair ended, beside 0, 1 and 2."""
 NOT_JUDGED_YET: Final = "not judged yet"
 """Why a clip is not ranked that no judgement has shown."""
 
@@ -27,10 +29,10 @@ def rate_group(group: ClipGroup) -> Ladder:
     pairs = [_describe_pair(clips, pair) for clips, pair in joined.items()]
     count, judged = len(group.clips), group.judged
     scores = {clip: result.scores[0] for clip, result in group.alone.items() if result.scores}
-    unranked = _find_unranked(group.clips, pairs, scores.keys())
+    ranked = {*scores, *(clip for pair in pairs if pair.preferences for clip in pair.clips)}
+    first, letters = None, dict[int, tuple[str, ...]]()
     if scores:
         ratings = {clip: {name: _rate(score.value) for name, score in of.items()} for clip, of in scores.items()}
-        first, letters = None, dict[int, tuple[str, ...]]()
 
         def win_share(i: int, j: int) -> float | None:
             odds = compare_scores(scores[i], scores[j]).overall.odds
@@ -38,24 +40,29 @@ def rate_group(group: ClipGroup) -> Ladder:
     else:
         votes = {key: collect_votes(group, key) for key in KEYS}
         rated = {key: fit(votes[key], count) for key in KEYS if votes[key] or key == OVERALL}
-        overall, ranked = rated[OVERALL], set(range(count)) - {of.clip for of in unranked}
+        overall = rated[OVERALL]
         ratings = {
             clip: {key: _rate(of.strength[clip], of.low[clip], of.high[clip]) for key, of in rated.items()}
             for clip in ranked
         }
         first = _rate(overall.first, overall.first_low, overall.first_high)
-        letters, win_share = _letter_groups(overall.alike(), ranked), overall.beats
+        letters, win_share = _letter_groups(overall.alike()), overall.beats
     order = sorted(ratings, key=lambda clip: (-ratings[clip][OVERALL].strength, clip))
-    shares = [*(win_share(clip, following) for clip, following in pairwise(order)), None]
-    standings = _place(group.clips, {clip: ratings[clip] for clip in order}, shares, letters, pairs)
+    shares = {clip: win_share(clip, following) for clip, following in pairwise(order)}
+    standings = tuple(_place(group, order, ratings, shares, letters, pairs))
     alike = set(standings[0].letters) if standings else set[str]()
+    errors = {clip: pair.errors[-1] for pair in pairs if pair.errors for clip in pair.clips}
     return Ladder(
         group=group.name,
         prompt=group.prompt,
         clips=group.clips,
         standings=standings,
         best=tuple(of.clip for of in standings if of.rank == 1 or alike & set(of.letters)),
-        unranked=unranked,
+        unranked=tuple(
+            UnrankedClip(number, clip.name, errors.get(number, NOT_JUDGED_YET))
+            for number, clip in enumerate(group.clips)
+            if number not in ranked
+        ),
         cycles=tuple(find_cycles(_list_wins(pairs), order)),
         orders=count_orders(pair.verdicts for pair in joined.values()),
         first=first,
@@ -88,58 +95,48 @@ def _describe_pair(clips: tuple[int, int], pair: JudgedPair) -> LadderPair:
     return LadderPair(clips, pair.preferences, pair.disagreements, (given, swapped), pair.errors)
 
 
-def _find_unranked(
-    clips: Sequence[RankedClip], pairs: Sequence[LadderPair], scored: Collection[int]
-) -> tuple[UnrankedClip, ...]:
-    """Return the clips without a verdict or a score: each with its last error, or not judged yet."""
-    ranked = {*scored, *(clip for pair in pairs if pair.preferences for clip in pair.clips)}
-    errors = {clip: pair.errors[-1] for pair in pairs if pair.errors for clip in pair.clips}
-    missing = ((number, clip.name) for number, clip in enumerate(clips) if number not in ranked)
-    return tuple(UnrankedClip(number, name, errors.get(number, NOT_JUDGED_YET)) for number, name in missing)
-
-
 def _place(
-    clips: Sequence[RankedClip],
+    group: ClipGroup,
+    order: Sequence[int],
     ratings: Mapping[int, Mapping[str, Rated]],
-    win_shares: Sequence[float | None],
+    win_shares: Mapping[int, float | None],
     letters: Mapping[int, tuple[str, ...]],
     pairs: Iterable[LadderPair],
-) -> tuple[Standing, ...]:
-    """Put the clips in their places, best first as in `ratings`, and count how each one's pairs ended."""
-    tally: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+) -> Iterator[Standing]:
+    """Put the clips in their places, the best first, and count how each one's pairs ended."""
+    tally: Counter[tuple[int, int]] = Counter()
     for pair in pairs:
         if own := pair.preferences.get(OVERALL):
-            for clip, winner in zip(pair.clips, (own.winner, MIRROR[own.winner]), strict=True):
-                tally[clip][3 if own.undecided else winner] += 1
-    strengths = [of[OVERALL].strength for of in ratings.values()]
-    return tuple(
-        Standing(
-            rank=1 + strengths.index(of[OVERALL].strength),
+            ends = (_UNDECIDED, _UNDECIDED) if own.undecided else (own.winner, MIRROR[own.winner])
+            tally.update(zip(pair.clips, ends, strict=True))
+    strengths = [ratings[clip][OVERALL].strength for clip in order]
+    for clip, strength in zip(order, strengths, strict=True):
+        share = win_shares.get(clip)
+        yield Standing(
+            rank=1 + strengths.index(strength),
             clip=clip,
-            name=clips[clip].name,
-            path=clips[clip].path,
+            name=group.clips[clip].name,
+            path=group.clips[clip].path,
             letters=letters.get(clip, ()),
-            ratings=of,
-            won=tally[clip][1],
-            tied=tally[clip][0],
-            lost=tally[clip][2],
-            undecided=tally[clip][3],
+            ratings=ratings[clip],
+            won=tally[clip, 1],
+            tied=tally[clip, 0],
+            lost=tally[clip, 2],
+            undecided=tally[clip, _UNDECIDED],
             winning=share and round(share, 6),
         )
-        for (clip, of), share in zip(ratings.items(), win_shares, strict=False)
-    )
 
 
 def _rate(strength: float, low: float | None = None, high: float | None = None) -> Rated:
     return Rated(round(strength, 6), low and round(low, 6), high and round(high, 6))
 
 
-def _letter_groups(groups: Iterable[Sequence[int]], ranked: Set[int]) -> dict[int, tuple[str, ...]]:
-    """Return, for each ranked clip, the letters of the groups it is in: a to z, then aa, ab, …; a is the best group."""
+def _letter_groups(groups: Iterable[Sequence[int]]) -> dict[int, tuple[str, ...]]:
+    """Return, for each clip, the letters of the groups it is in: a to z, then aa, ab, …; a is the best group."""
     found: dict[int, tuple[str, ...]] = {}
     names = (first + second for first in ("", *ascii_lowercase) for second in ascii_lowercase)
     for name, group in zip(names, groups, strict=False):
-        for clip in ranked & set(group):
+        for clip in group:
             found[clip] = (*found.get(clip, ()), name)
     return found
 
@@ -171,16 +168,14 @@ def find_cycles(wins: Iterable[tuple[int, int]], order: Sequence[int], *, limit:
 
 def _find_path(start: int, goal: int, beaten: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
     """Find a shortest path from `start` to `goal`, both included; empty if there is none."""
-    before, waiting = {start: start}, deque([start])
-    while waiting and goal not in before:
+    paths: dict[int, tuple[int, ...]] = {start: (start,)}
+    waiting = deque([start])
+    while waiting:
         clip = waiting.popleft()
         for other in beaten.get(clip, ()):
-            if other not in before:
-                before[other] = clip
+            if other == goal:
+                return (*paths[clip], goal)
+            if other not in paths:
+                paths[other] = (*paths[clip], other)
                 waiting.append(other)
-    if goal not in before:
-        return ()
-    path = [goal]
-    while path[-1] != start:
-        path.append(before[path[-1]])
-    return tuple(reversed(path))
+    return ()

@@ -1,40 +1,45 @@
-"""Ranks groups of clips: chooses which pairs are judged, in what order, and when to stop.
+"""Ranks groups of clips: finds those that take part, chooses which pairs are judged, and when to stop.
 
 What is stored is not judged again: if all results are there, no clip is opened and no model is loaded.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, takewhile
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-import msgspec
+from msgspec.structs import replace
 
-from vrt_lite.errors import MissingClipError, VideoError, WorkerEndedError
-from vrt_lite.interfaces import Event, TimeRange
-from vrt_lite.measures.flags import Flag
+from vrt_lite.errors import MissingClipError, UsageError, VideoError, WorkerEndedError
+from vrt_lite.interfaces import Event, Observe, TimeRange, Working
+from vrt_lite.measures.flags import Flag, describe_flags, find_flags
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.ranking.clip_groups import ClipGroup, find_members
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import collect_votes, rate_group
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
-from vrt_lite.ranking.participants import GatheredGroup, choose_clips, gather_clips, look_at_clips
-from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, KeptGroup, RankAbout, read_rank_about
+from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, read_rank_about
 from vrt_lite.ranking.ratings import fit
-from vrt_lite.records.ladders import RankedClip, Ranking
+from vrt_lite.records.ladders import ExcludedClip, RankedClip, Ranking
 from vrt_lite.records.pairs import Result
 from vrt_lite.records.progress import Progress
-from vrt_lite.runs.identity import Identity
-from vrt_lite.runs.judging import PairJudge, Task, judge_all
-from vrt_lite.runs.run_clock import RunClock
-from vrt_lite.runs.store import Run, Store
+from vrt_lite.runs.judging import RunClock, Task, judge_all
+from vrt_lite.runs.store import Identity, Store
+from vrt_lite.shortage import ThreadPool
 
+if TYPE_CHECKING:
+    from vrt_lite.api import Judge
+
+MOST_CLIPS = 2_000
+"""The limit for one group: the table of all pairs, two million, is held in memory."""
+_Flags = tuple[Flag, ...]
 _MOST_LISTED = 64
 """Clips of a group, judged by themselves, up to which its pairs are listed too: there are half as many as their square.
 """
@@ -65,7 +70,7 @@ def rank_clips(
     groups: Sequence[Group],
     *,
     store: Store,
-    judge: PairJudge,
+    judge: Judge,
     watcher: RankWatcher,
     effort: Effort | None = None,
     name: str | None = None,
@@ -78,111 +83,103 @@ def rank_clips(
     UsageError or VideoError if no group has two clips that can be used, and what the judge raises; NoVerdictError and
     VideoError of a pair are kept as its result.
     """
-    work = begin_ranking(groups, store=store, judge=judge, watcher=watcher, effort=effort, name=name)
-    judge_missing(work, store=store, judge=judge, watcher=watcher, jobs=jobs)
-    return rate_work(work)
+    work = RankWork(groups, store=store, judge=judge, watcher=watcher, effort=effort, name=name, jobs=jobs)
+    work.judge_missing()
+    return work.rate()
 
 
-@dataclass(frozen=True, slots=True)
 class RankWork:
-    """A ranking that has begun: its run, its clips with the results so far, and how much is to be judged."""
-
-    run: Run
-    about: RankAbout
-    groups: tuple[ClipGroup, ...]
-    effort: Effort
-    found: int
-
-
-def begin_ranking(
-    groups: Sequence[Group],
-    *,
-    store: Store,
-    judge: PairJudge,
-    watcher: RankWatcher,
-    effort: Effort | None = None,
-    name: str | None = None,
-    least_clips: int | None = None,
-) -> RankWork:
-    """Find the clips of a ranking and all that is known of them. Groups of fewer than `least_clips` are left out.
+    """A ranking that has begun: its run, its clips with the results so far, and how much is to be judged.
 
     A run may be resumed by the same judge, with the same prompt for each group. Clips and groups may come and go.
     """
-    effort = (effort or Effort()).for_judge(judge)
-    least = 2 - effort.pointwise if least_clips is None else least_clips
-    gathered = [gather_clips(group, store.digest) for group in groups]
-    facts = {f"prompt of group {group.name!r}" if group.name else "prompt": group.prompt for group in gathered}
-    identity = Identity(judge.key(), judge.describe(), facts)
-    run = store.begin(name or _name_run(gathered, identity.judge), kind="rank", identity=identity)
-    looks: dict[str, tuple[Flag, ...] | VideoError] = {clip.sha256: clip.flags for clip in read_rank_about(run).clips}
-    unknown = {sha256: path for of in gathered for sha256, path in of.clips.items() if sha256 not in looks}
-    looks |= look_at_clips(unknown, judge, watcher.observe)
-    ranked, left_out = choose_clips(gathered, looks, exclude_flagged=effort.exclude_flagged, least=least)
-    about = RankAbout(
-        groups=tuple(KeptGroup(group.name, group.prompt, _find_absolute(group.clips)) for group in ranked),
-        prompts=tuple(dict.fromkeys(group.prompt for group in ranked)),
-        judge=identity.judge,
-        model=identity.model,
-        scope=judge.scope,
-        options=effort,
-        left_out=left_out,
-    )
-    run.note(about.to_json())
-    run.list_only(find_members(ranked))
-    results = list(run.all_results())
-    for group in ranked:
-        group.add_stored(results)
-    return RankWork(run, about, ranked, effort, effort.count(ranked)[0])
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        *,
+        store: Store,
+        judge: Judge,
+        watcher: RankWatcher,
+        effort: Effort | None = None,
+        name: str | None = None,
+        jobs: int = 1,
+        least_clips: int | None = None,
+    ) -> None:
+        """Find the clips and all that is known of them. Groups of fewer than `least_clips` are left out."""
+        self._store, self._judge, self._watcher, self._jobs = store, judge, watcher, jobs
+        self.effort = effort = (effort or Effort()).for_judge(judge)
+        least = 2 - effort.pointwise if least_clips is None else least_clips
+        gathered, unused = gather_clips(groups, store.digest)
+        facts = {f"prompt of group {group.name!r}" if group.name else "prompt": group.prompt for group in gathered}
+        identity = Identity(judge.key(), judge.describe(), facts)
+        self.run = run = store.begin(name or _name_run(gathered, identity.judge), kind="rank", identity=identity)
+        looks: dict[str, tuple[Flag, ...] | VideoError] = {of.sha256: of.flags for of in read_rank_about(run).clips}
+        unknown = {clip.sha256: clip.path for of in gathered for clip in of.clips if clip.sha256 not in looks}
+        looks |= look_at_clips(unknown, judge, watcher.observe)
+        exclude = effort.exclude_flagged
+        self.groups, left_out = choose_clips(gathered, unused, looks, exclude_flagged=exclude, least=least)
+        self.about = RankAbout(
+            groups=tuple(ClipGroup(group.name, group.prompt, _find_absolute(group.clips)) for group in self.groups),
+            prompts=tuple(dict.fromkeys(group.prompt for group in self.groups)),
+            judge=identity.judge,
+            model=identity.model,
+            scope=judge.scope,
+            options=effort,
+            left_out=left_out,
+        )
+        run.note(self.about.to_json())
+        run.list_only(find_members(self.groups))
+        results = list(run.all_results())
+        for group in self.groups:
+            group.add_stored(results)
+        self.found, _ = self.count()
+
+    def count(self) -> tuple[int, int]:
+        """Count the judgements, and how many there will be at most."""
+        return self.effort.count(self.groups)
+
+    def judge_missing(self, go_on: Callable[[], bool] = lambda: True) -> None:
+        """Judge what the ranking needs and the store does not have, as long as it is to `go_on`."""
+        tasks = _choose_tasks(self.groups, self.effort)
+        first = next(tasks, None)
+        clock = RunClock(self._judge.predict(first.first) if first else None, jobs=self._jobs)
+        done, most = self.count()
+        self._watcher.begins(self.groups, Progress(done, most), clock.predict(most - done))
+
+        def add_result(task: Task, result: Result, now: bool) -> None:
+            label: Label = task.label
+            number, i, j = label
+            self.groups[number].add(i, j, result)
+            if now and not result.error:
+                clock.add(result.seconds)
+            done, most = self.count()
+            self._watcher.judged(label, result, Progress(done, most, clock.seconds_left(most - done)))
+
+        every = takewhile(lambda _: go_on(), chain((first,), tasks) if first else tasks)
+        tell, jobs = self._watcher.observe, self._jobs
+        judge_all(every, self.run, store=self._store, judge=self._judge, jobs=jobs, done=add_result, observe=tell)
+
+    def rate(self) -> Ranking:
+        """Rate the clips by what is judged by now. Pairs that follow from clips judged by themselves are listed too."""
+        for group in self.groups:
+            if group.alone and len(group.clips) <= _MOST_LISTED:
+                self.run.list_derived(group.results.values())
+        failures = [result.failure for group in self.groups for result in group.results.values()]
+        return Ranking(
+            run=self.run.name,
+            judge=self.about.model,
+            scope=self.about.scope,
+            ladders=tuple(map(rate_group, self.groups)),
+            left_out=self.about.left_out,
+            found=self.found,
+            unread=sum(kind in _UNREAD for kind in failures),
+            died=failures.count(WorkerEndedError.kind),
+        )
 
 
 def _find_absolute(clips: Sequence[RankedClip]) -> tuple[RankedClip, ...]:
-    return tuple(msgspec.structs.replace(clip, path=clip.path.absolute()) for clip in clips)
-
-
-def judge_missing(
-    work: RankWork,
-    *,
-    store: Store,
-    judge: PairJudge,
-    watcher: RankWatcher,
-    jobs: int,
-    go_on: Callable[[], bool] = lambda: True,
-) -> None:
-    """Judge what a ranking needs and the store does not have, as long as it is to `go_on`."""
-    groups, count = work.groups, lambda: work.effort.count(work.groups)
-    tasks = _choose_tasks(groups, work.effort)
-    first = next(tasks, None)
-    clock = RunClock(judge.predict(first.first) if first else None, lambda: count()[1] - count()[0], jobs=jobs)
-    watcher.begins(groups, Progress(work.found, count()[1]), clock.predict())
-
-    def add_result(task: Task, result: Result, now: bool) -> None:
-        label: Label = task.label
-        number, i, j = label
-        groups[number].add(i, j, result)
-        if now and (judgement := work.run.judgement(result.key)):
-            clock.add(judgement)
-        watcher.judged(label, result, Progress(*count(), clock.seconds_left()))
-
-    every = takewhile(lambda _: go_on(), chain((first,), tasks) if first else tasks)
-    judge_all(every, work.run, store=store, judge=judge, jobs=jobs, done=add_result, observe=watcher.observe)
-
-
-def rate_work(work: RankWork) -> Ranking:
-    """Rate the clips by what is judged by now. The pairs that follow from clips judged by themselves are listed too."""
-    for group in work.groups:
-        if group.alone and len(group.clips) <= _MOST_LISTED:
-            work.run.list_derived(group.results.values())
-    failures = [result.failure for group in work.groups for result in group.results.values()]
-    return Ranking(
-        run=work.run.name,
-        judge=work.about.model,
-        scope=work.about.scope,
-        ladders=tuple(map(rate_group, work.groups)),
-        left_out=work.about.left_out,
-        found=work.found,
-        unread=sum(kind in _UNREAD for kind in failures),
-        died=failures.count(WorkerEndedError.kind),
-    )
+    return tuple(replace(clip, path=clip.path.absolute()) for clip in clips)
 
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:
@@ -230,7 +227,109 @@ def _choose_orders(group: ClipGroup, effort: Effort) -> Iterator[tuple[int, int]
                 yield from (order for order in orders[: 1 + effort.both_orders] if order not in chosen)
 
 
-def _name_run(gathered: Sequence[GatheredGroup], judge_key: str) -> str:
+def _name_run(groups: Iterable[ClipGroup], judge_key: str) -> str:
     """Return a name that is the same for the same clips, prompts and judge, wherever the files are."""
-    facts = sorted([group.prompt, group.name, *sorted(group.clips)] for group in gathered)
+    facts = sorted([group.prompt, group.name, *sorted(clip.sha256 for clip in group.clips)] for group in groups)
     return f"rank-{hashlib.sha256(json.dumps([judge_key, facts]).encode()).hexdigest()[:8]}"
+
+
+def gather_clips(groups: Sequence[Group], digest: Callable[[Path], str]) -> tuple[list[ClipGroup], list[ExcludedClip]]:
+    """Gather the clips of groups by content: a file that is given twice takes part once; the rest is left out.
+
+    `digest` gives a file's sha256. UsageError for a group that is too large.
+    """
+    gathered: list[ClipGroup] = []
+    left_out: list[ExcludedClip] = []
+    for group in groups:
+        found: dict[str, Path] = {}
+        for path in group.clips:
+            try:
+                same = found.setdefault(digest(path), path)
+            except VideoError as error:
+                left_out.append(ExcludedClip(path, group.name, error.reason, broken=True))
+            else:
+                if same is not path:
+                    why = f"the same content as {str(same)!r}"
+                    left_out.append(ExcludedClip(path, group.name, why, broken=False))
+        if len(found) > MOST_CLIPS:
+            raise UsageError(f"A group has {len(found)} clips; at most {MOST_CLIPS} are ranked. Divide it into groups.")
+        names = _name_clips(found.values())
+        clips = tuple(RankedClip(names[path], path, sha256) for sha256, path in found.items())
+        gathered.append(ClipGroup(group.name, group.prompt, clips))
+    return gathered, left_out
+
+
+def look_at_clips(clips: Mapping[str, Path], judge: Judge, observe: Observe) -> dict[str, _Flags | VideoError]:
+    """Open and measure each clip; return its flags, or why it cannot be opened."""
+
+    def look(path: Path) -> _Flags | VideoError:
+        try:
+            judge.look_at(path)
+        except VideoError as error:
+            return error
+        with contextlib.suppress(VideoError):  # a judgement of it will say so
+            return find_flags(judge.measure(path))
+        return ()
+
+    if not clips:
+        return {}
+    observe(Working("measuring the clips"))
+    with ThreadPool(2) as pool:
+        return dict(zip(clips, pool.map(look, clips.values()), strict=True))
+
+
+def choose_clips(
+    gathered: Iterable[ClipGroup],
+    left_out: list[ExcludedClip],
+    looks: Mapping[str, _Flags | VideoError],
+    *,
+    exclude_flagged: bool,
+    least: int,
+) -> tuple[tuple[ClipGroup, ...], tuple[ExcludedClip, ...]]:
+    """Choose the clips that are ranked; returns their groups, and the clips that are left out.
+
+    Clips that cannot be opened are left out, with `exclude_flagged` also those with flags, and then groups of fewer
+    than `least` clips. `left_out` are those that are left out already. UsageError or VideoError if no group is left.
+    """
+    groups: list[ClipGroup] = []
+    left_out = [*left_out]
+    for group in gathered:
+        usable: list[RankedClip] = []
+        for clip in group.clips:
+            look = looks[clip.sha256]
+            if isinstance(look, VideoError):
+                left_out.append(ExcludedClip(clip.path, group.name, look.reason, broken=True))
+            elif look and exclude_flagged:
+                why = f"is flagged: {describe_flags(look)}"
+                left_out.append(ExcludedClip(clip.path, group.name, why, broken=False))
+            else:
+                usable.append(replace(clip, flags=look))
+        if len(usable) >= least:
+            groups.append(ClipGroup(group.name, group.prompt, tuple(usable)))
+        else:
+            why = "the only clip of its group that can be used"
+            left_out += [ExcludedClip(clip.path, group.name, why, broken=False) for clip in usable]
+    if not groups:
+        flagged = exclude_flagged and any(look for look in looks.values() if not isinstance(look, VideoError))
+        raise _too_few([out for out in left_out if out.broken], flagged=flagged)
+    return tuple(groups), tuple(left_out)
+
+
+def _too_few(broken: Sequence[ExcludedClip], *, flagged: bool) -> UsageError | VideoError:
+    if flagged:
+        return UsageError("Without the flagged clips no two are left to rank. Leave out --exclude-flagged.")
+    if broken:
+        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+        reason = f"{broken[0].reason}{more}. It is left out, and two clips that can be used are needed."
+        return VideoError(broken[0].path, reason)
+    return UsageError("Two different clips are needed to rank. Name more files, or a folder that has them.")
+
+
+def _name_clips(paths: Collection[Path]) -> dict[Path, str]:
+    """Return a name for each clip: its file name, with its folder or its whole path where names are alike."""
+    for length in (1, 2, 3):
+        # The last part of "frames/%04d.png" alone says nothing.
+        names = {path: "/".join(path.parts[-length - ("%" in path.name) :]) for path in paths}
+        if len(set(names.values())) == len(names):
+            return names
+    return {path: str(path) for path in paths}

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from vrt_lite.errors import StoreError, UsageError
+from vrt_lite.errors import UsageError
 from vrt_lite.ranking.clip_groups import ClipGroup
-from vrt_lite.records.judgement import to_plain
+from vrt_lite.records.judgement import Record
 from vrt_lite.records.ladders import ExcludedClip, RankedClip
 
 if TYPE_CHECKING:
-    from vrt_lite.runs.judging import PairJudge
+    from vrt_lite.api import Judge
     from vrt_lite.runs.run import Run
 
 ALL_PAIRS_UP_TO = 12
@@ -42,7 +40,7 @@ class Effort:
     exclude_flagged: bool = False
     pointwise: bool = False
 
-    def for_judge(self, judge: PairJudge) -> Effort:
+    def for_judge(self, judge: Judge) -> Effort:
         """The effort as this judge can make it. UsageError for a limit on pairs where none are judged."""
         if not judge.pointwise:
             return self
@@ -66,18 +64,10 @@ class Effort:
         return done, max(done, possible if self.budget is None else min(possible, self.budget))
 
 
-class KeptGroup(msgspec.Struct, frozen=True):
-    """A group of a ranking, as its run describes it."""
-
-    name: str
-    prompt: str
-    clips: tuple[RankedClip, ...]
-
-
-class RankAbout(msgspec.Struct, frozen=True, kw_only=True):
+class RankAbout(Record, frozen=True, kw_only=True):
     """The clips in their groups, the judge's key, its model's name and scope, and how much was to be judged."""
 
-    groups: tuple[KeptGroup, ...] = ()
+    groups: tuple[ClipGroup, ...] = ()
     prompts: tuple[str, ...] = ()
     judge: str = ""
     model: str = ""
@@ -90,23 +80,15 @@ class RankAbout(msgspec.Struct, frozen=True, kw_only=True):
         """The clips of all groups."""
         return tuple(clip for group in self.groups for clip in group.clips)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data; `read_rank_about` reads it."""
-        return to_plain(self)
-
 
 def read_rank_about(run: Run) -> RankAbout:
     """Read what a ranking's run is about; StoreError if it is something else."""
-    try:
-        return msgspec.convert(run.about, RankAbout, dec_hook=lambda kind, value: kind(value))
-    except (msgspec.ValidationError, UnicodeError) as error:
-        raise StoreError(f"Run {run.name!r} is not the run of a ranking: {error}.") from error
+    return run.read_about(RankAbout, "a ranking")
 
 
 def read_groups(run: Run) -> tuple[ClipGroup, ...]:
     """Read the groups of a run with the results stored by now, whether the run has ended or not."""
-    results = list(run.all_results())
-    groups = tuple(ClipGroup(group.name, group.prompt, group.clips) for group in read_rank_about(run).groups)
+    groups, results = read_rank_about(run).groups, list(run.all_results())
     for group in groups:
         group.add_stored(results)
     return groups

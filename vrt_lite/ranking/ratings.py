@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,60 +113,39 @@ def fit(
     `dispersion` None estimates it from the votes; 1 gives the textbook's intervals.
     ValueError for a clip compared with itself, a number without a clip, and invalid odds.
     """
-    data = _table(votes, count)
+    own, odds = _read_votes(votes, count)
     precision = np.full(count + 2, FLAT)
     if prior is not None:
         precision[:] = prior**-2
         precision[count] = PRIOR_TIE**-2
-    point = _newton(data, precision)
+    at, hessian, pull, weight = _newton(own, odds, precision)
     centred = np.eye(count + 2)
     centred[:count, :count] -= 1 / max(count, 1)
-    covariance = centred @ np.linalg.inv(point.hessian) @ centred
-    spread = _dispersion(data, point, covariance) if dispersion is None else dispersion
+    covariance = centred @ np.linalg.inv(hessian) @ centred
+    spread = _dispersion(own, odds, pull, weight, covariance) if dispersion is None else dispersion
     covariance *= spread
-    strength, tie, first = point.at[:count], point.at[count], point.at[count + 1]
     reach = Z95 * np.sqrt(np.clip(np.diag(covariance), 0, None))
+    low, high = at - reach, at + reach
     return Ratings(
-        strength=tuple(strength.tolist()),
-        low=tuple((strength - reach[:count]).tolist()),
-        high=tuple((strength + reach[:count]).tolist()),
+        strength=tuple(at[:count].tolist()),
+        low=tuple(low[:count].tolist()),
+        high=tuple(high[:count].tolist()),
         covariance=covariance[:count, :count],
-        tie=float(tie),
-        first=float(first),
-        first_low=float(first - reach[count + 1]),
-        first_high=float(first + reach[count + 1]),
+        tie=float(at[count]),
+        first=float(at[count + 1]),
+        first_low=float(low[count + 1]),
+        first_high=float(high[count + 1]),
         dispersion=spread,
     )
 
 
-class _Table(NamedTuple):
-    """The votes as arrays: each vote's own parameters (votes, 4) a, b, tie, first; odds (votes, 3) of tie, a, b."""
-
-    own: NDArray[np.int64]
-    odds: Floats
-    clips: int
-
-
-class _Point(NamedTuple):
-    """One step of Newton's method: the parameters (strengths, tie, first), and the likelihood of the votes there.
-
-    `pull` and `weight` are, for each vote, the slope and the (negative) curvature of its log-likelihood in d.
-    """
-
-    at: Floats
-    value: float
-    gradient: Floats
-    hessian: Floats
-    pull: Floats
-    weight: Floats
-
-
 _LOGITS = np.array([[0, 0, 1, 0], [0.5, -0.5, 0, 0.5], [-0.5, 0.5, 0, -0.5]])
-"""The logits of (tie, a, b) by a vote's own parameters."""
+"""The logits of (tie, a, b) by a vote's own parameters: the strengths of a and b, the tie, and being first."""
 _PRODUCTS = _LOGITS[:, :, None] * _LOGITS[:, None, :]
 
 
-def _table(votes: Sequence[JudgedVote], count: int) -> _Table:
+def _read_votes(votes: Sequence[JudgedVote], count: int) -> tuple[NDArray[np.int64], Floats]:
+    """Return each vote's own parameters by number, (votes, 4), and its odds, (votes, 3), which sum to 1."""
     own = np.array([(vote.a, vote.b, count, count + 1) for vote in votes], dtype=np.int64).reshape(-1, 4)
     odds = np.array([vote.odds for vote in votes], dtype=np.float64).reshape(-1, 3)
     for number, vote in enumerate(votes):
@@ -176,46 +154,46 @@ def _table(votes: Sequence[JudgedVote], count: int) -> _Table:
     total = odds.sum(axis=1, keepdims=True)
     if not (np.isfinite(odds).all() and (odds >= 0).all() and (total > 0).all()):
         raise ValueError("The odds of a vote are negative, not finite or all zero.")
-    return _Table(own, odds / total, count)
+    return own, odds / total
 
 
-def _newton(data: _Table, precision: Floats) -> _Point:
-    """Find the maximum. The log-likelihood is concave; a step that goes too far is halved."""
-    point = _point(data, precision, np.zeros(data.clips + 2))
-    for _ in range(100):
-        step = np.linalg.solve(point.hessian, point.gradient)
-        new = _point(data, precision, point.at + step)
-        while new.value < point.value - 1e-9 and np.abs(step).max() > 1e-12:
-            step = step / 2
-            new = _point(data, precision, point.at + step)
-        point = new
-        # Errors are squared at each step by now.
-        if np.abs(step).max() < 1e-6:
-            break
-    return point
+def _newton(own: NDArray[np.int64], odds: Floats, precision: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Find the maximum. The log-likelihood is concave; a step that goes too far is halved.
 
+    Returns the parameters, the negative Hessian within 1e-6 of them, and of each vote the slope and the curvature of
+    its log-likelihood in d.
+    """
+    size = len(precision)
 
-def _point(data: _Table, precision: Floats, at: Floats) -> _Point:
-    own, odds, n = data
-    logits = at[own] @ _LOGITS.T
-    logits -= logits.max(axis=1, keepdims=True)
-    logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    chances = np.exp(logits)
-    slopes = (odds - chances) @ _LOGITS
-    # The information of a vote about its own parameters: the covariance of the outcome, seen through the logits.
-    means = chances @ _LOGITS
-    curvature = np.tensordot(chances, _PRODUCTS, 1) - means[:, :, None] * means[:, None, :]
-    size = n + 2
-    gradient = np.bincount(own.ravel(), slopes.ravel(), size) - precision * at
+    def find_chances(at: Floats) -> tuple[Floats, float]:
+        """Return the logarithm of each vote's chances, and the log-posterior."""
+        logits = at[own] @ _LOGITS.T
+        logits -= logits.max(axis=1, keepdims=True)
+        logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        return logits, float((odds * logits).sum() - (precision * at * at).sum() / 2)
+
+    at, steps = np.zeros(size), 0
     cells = own[:, :, None] * size + own[:, None, :]
-    hessian = np.bincount(cells.ravel(), curvature.ravel(), size**2).reshape(size, size) + np.diag(precision)
-    # The ones hold the strengths' mean at 0: nothing else does where there is no prior.
-    hessian[:n, :n] += 1.0
-    value = float((odds * logits).sum() - (precision * at * at).sum() / 2)
-    return _Point(at, value, gradient, hessian, slopes[:, 3], curvature[:, 3, 3])
+    while True:
+        logits, value = find_chances(at)
+        chances = np.exp(logits)
+        # The information of a vote about its own parameters: the covariance of the outcome, seen through the logits.
+        means = chances @ _LOGITS
+        curvature = np.tensordot(chances, _PRODUCTS, 1) - means[:, :, None] * means[:, None, :]
+        slopes = odds @ _LOGITS - means
+        hessian = np.bincount(cells.ravel(), curvature.ravel(), size**2).reshape(size, size) + np.diag(precision)
+        # The ones hold the strengths' mean at 0: nothing else does where there is no prior.
+        hessian[:-2, :-2] += 1.0
+        step = np.linalg.solve(hessian, np.bincount(own.ravel(), slopes.ravel(), size) - precision * at)
+        while np.abs(step).max() > 1e-12 and find_chances(at + step)[1] < value - 1e-9:
+            step /= 2
+        at, steps = at + step, steps + 1
+        # Errors are squared at each step by now.
+        if np.abs(step).max() < 1e-6 or steps == 100:
+            return at, hessian, slopes[:, 3], curvature[:, 3, 3]
 
 
-def _dispersion(data: _Table, point: _Point, covariance: Floats) -> float:
+def _dispersion(own: NDArray[np.int64], odds: Floats, pull: Floats, weight: Floats, covariance: Floats) -> float:
     """Estimate how much noisier than independent draws the votes are: a factor for all variances (quasi-likelihood).
 
     Both orders of a pair share what the model does not know of the pair, so a pair's votes are summed before they are
@@ -225,19 +203,19 @@ def _dispersion(data: _Table, point: _Point, covariance: Floats) -> float:
     them, but a judge's probabilities have errors, so for them it is at least 0.5. In simulations (tests) the intervals
     then cover 95 % or more; without these limits they covered 76 % for judges with noise of 1 in the log odds.
     """
-    if not len(data.own):
+    if not len(own):
         return 1.0
-    ordered = np.sort(data.own[:, :2], axis=1)
+    _, q1, q2 = odds.T
+    softness = float((q1 + q2 - (q1 - q2) ** 2).sum()) / 4 / float(weight.sum())
+    ordered = np.sort(own[:, :2], axis=1)
     pairs, index = np.unique(ordered, axis=0, return_inverse=True)
     index = index.ravel()
-    pull = np.bincount(index, np.where(data.own[:, 0] == ordered[:, 0], point.pull, -point.pull))
-    weight = np.bincount(index, point.weight)
+    pulls = np.bincount(index, np.where(own[:, 0] == ordered[:, 0], pull, -pull))
+    weights = np.bincount(index, weight)
     i, j = pairs.T
     variance = covariance[i, i] + covariance[j, j] - 2 * covariance[i, j]
     # A pair's vote pulls the fit towards itself; this is the information that remains independent of the fit.
-    free = weight * np.clip(1 - weight * variance, 0, 1)
-    steady = 4 * float(weight.mean())
-    estimate = (steady + float((pull**2).sum())) / (steady + float(free.sum()))
-    _, q1, q2 = data.odds.T
-    softness = float((q1 + q2 - (q1 - q2) ** 2).sum()) / 4 / float(point.weight.sum())
+    free = weights * np.clip(1 - weights * variance, 0, 1)
+    steady = 4 * float(weights.mean())
+    estimate = (steady + float((pulls**2).sum())) / (steady + float(free.sum()))
     return max(estimate, 1 - softness, SOFTEST)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import re
-import secrets
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from vrt_lite.clip_files import find_files, split_rate
 from vrt_lite.disk import draft_of
@@ -93,25 +91,22 @@ def _copy(clip: RankedClip, target: Path) -> None:
         files = find_files(clip.path).files
     except VideoError:
         raise changed from None
+
+    def fill(draft: Path) -> None:
+        for file in files:
+            shutil.copyfile(file, draft / file.name if draft.is_dir() else draft)
+        if _digest_copy(draft, clip) != clip.sha256:
+            raise changed
+
+    if files != (clip.path,):
+        with TemporaryDirectory(dir=target.parent, prefix=".") as draft:
+            pictures = Path(draft) / target.name
+            pictures.mkdir()
+            fill(pictures)
+            pictures.rename(target)
+        return
     try:
-        with draft_of(target, replace=False) if files == (clip.path,) else _draft_folder(target) as draft:
-            for file in files:
-                shutil.copyfile(file, draft / file.name if draft.is_dir() else draft)
-            if _digest_copy(draft, clip) != clip.sha256:
-                raise changed
+        with draft_of(target, replace=False) as draft:
+            fill(draft)
     except FileExistsError:
         _is_copied(target, clip)
-
-
-@contextlib.contextmanager
-def _draft_folder(target: Path) -> Generator[Path]:
-    """Yield a new folder, which becomes `target` when the block ends and is deleted if the block fails."""
-    draft = target.with_name(f".{secrets.token_hex(8)}")
-    draft.mkdir()
-    try:
-        yield draft
-        if os.path.lexists(target):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-        draft.rename(target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)

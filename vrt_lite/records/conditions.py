@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
-from vrt_lite.records.judgement import to_plain
+from vrt_lite.records.judgement import Record
 from vrt_lite.records.pairs import Result
 
 
@@ -29,7 +28,7 @@ class WarningCount(msgspec.Struct, frozen=True):
     example: str
 
 
-class Conditions(msgspec.Struct, frozen=True):
+class Conditions(Record, frozen=True):
     """What the `judgements` were made with, the commonest first, and their warnings.
 
     They are `comparable` if all were made with the same pixels, as far as these are known.
@@ -40,22 +39,14 @@ class Conditions(msgspec.Struct, frozen=True):
     warnings: tuple[WarningCount, ...]
     judgements: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return to_plain(self)
-
 
 def conditions_of(results: Iterable[Result]) -> Conditions:
     """Count the conditions of the results for which the model ran."""
     ran = [result for result in results if result.rounds]
     counts = Counter((result.max_pixels, result.tool_max_pixels, result.kv_type) for result in ran)
     sizes = {(pixels, tool_pixels) for pixels, tool_pixels, _ in counts if pixels is not None}
-    examples: dict[str, str] = {}
-    warned: Counter[str] = Counter()
-    for result in ran:
-        found = {warning.kind: warning.text for warning in result.warnings}
-        warned.update(found.keys())
-        examples = found | examples
+    warned = Counter(kind for result in ran for kind in {warning.kind for warning in result.warnings})
+    examples = {warning.kind: warning.text for result in reversed(ran) for warning in result.warnings}
     return Conditions(
         comparable=len(sizes) < 2,
         made_with=tuple(MadeWith(*values, judgements=count) for values, count in counts.most_common()),

@@ -5,13 +5,13 @@ Shares are from 0 to 1. A KEY is OA, TA, VQ or MQ; a mapping by KEY has those th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from vrt_lite.records.conditions import Conditions
+from vrt_lite.records.judgement import Record
 from vrt_lite.records.labelled import Orders
 
 VERSION: Final = 4
@@ -226,7 +226,7 @@ class Published(msgspec.Struct, frozen=True):
         return next((f.value for f in self.figures if (f.model, f.measure) == (model, measure)), None)
 
 
-class Figures(msgspec.Struct, frozen=True):
+class Figures(Record, frozen=True):
     """All figures of an evaluation.
 
     With the order "both", figures are about the order "given" unless they join both orders. `main` is the KEY that
@@ -262,7 +262,3 @@ class Figures(msgspec.Struct, frozen=True):
     published: Published | None
     conditions: Conditions
     scope: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return json.loads(json.dumps(msgspec.to_builtins(self)))

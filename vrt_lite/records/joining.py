@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TypeVar
 
@@ -74,29 +74,33 @@ def join_clips(one: Judgement, two: Judgement) -> Judgement:
 
 def _join_work(one: Judgement, other: Judgement) -> Judgement:
     """The first judgement, with the warnings of both and with what both took."""
-    kinds = dict(zip((*one.warnings, *other.warnings), (*one.warning_kinds, *other.warning_kinds), strict=True))
-    return replace(
-        one,
-        warnings=tuple(kinds),
-        warning_kinds=tuple(kinds.values()),
-        timings=_add(one.timings, other.timings),
-        counters=_add(one.counters, other.counters),
-    )
+    joined = replace(one, timings=_add(one.timings, other.timings), counters=_add(one.counters, other.counters))
+    return _set_warnings(joined, dict.fromkeys((*one.warned, *other.warned)))
 
 
 def recompute_warnings(judgement: Judgement) -> Judgement:
     """Recompute the warnings that depend on the verdict or on which clip is video 1, after one of them has changed."""
-    stated = [Warned(*pair) for pair in zip(judgement.warning_kinds, judgement.warnings, strict=True)]
-    warnings = [warning for warning in stated if warning.kind not in _BY_VIDEO]
-    if "one_order" in judgement.warning_kinds and len(judgement.orders) == 1:
-        warnings.append(warn_of_one_order(judgement.orders[0].first))
-    warnings += warn_of_clips(judgement.inputs, _count_first(judgement))
-    warnings += warn_of_measures(judgement.verdict, judgement.measures, judgement.measured)
-    return replace(
-        judgement,
-        warnings=tuple(warning.text for warning in warnings),
-        warning_kinds=tuple(warning.kind for warning in warnings),
-    )
+    return state_warnings(judgement, judgement.warned)
+
+
+def state_warnings(judgement: Judgement, warnings: Sequence[Warned]) -> Judgement:
+    """The same judgement with these warnings, of which those that depend on verdict or clips are computed."""
+    stated = [warning for warning in warnings if warning.kind not in _BY_VIDEO]
+    if len(judgement.orders) == 1 and any(warning.kind == "one_order" for warning in warnings):
+        stated.append(warn_of_one_order(judgement.orders[0].first))
+    stated += warn_of_clips(judgement.inputs, _count_first(judgement))
+    stated += warn_of_measures(judgement.verdict, judgement.measures, judgement.measured)
+    return _set_warnings(judgement, stated)
+
+
+def add_warning(judgement: Judgement, warning: Warned) -> Judgement:
+    """The same judgement with one more warning."""
+    return _set_warnings(judgement, (*judgement.warned, warning))
+
+
+def _set_warnings(judgement: Judgement, warnings: Collection[Warned]) -> Judgement:
+    kinds, texts = (tuple(getattr(of, name) for of in warnings) for name in ("kind", "text"))
+    return replace(judgement, warnings=texts, warning_kinds=kinds)
 
 
 def warn_of_clips(clips: Sequence[JudgedClip], first_frames: int) -> Iterator[Warned]:
@@ -125,15 +129,6 @@ def warn_of_measures(
 def warn_of_one_order(first: Video) -> Warned:
     """The warning that only the order with video `first` (1 or 2) shown first gave a verdict."""
     return Warned("one_order", f"With video {3 - first} shown first there was no verdict: only the other order counts.")
-
-
-def add_warning(judgement: Judgement, warning: Warned) -> Judgement:
-    """The same judgement with one more warning."""
-    return replace(
-        judgement,
-        warnings=(*judgement.warnings, warning.text),
-        warning_kinds=(*judgement.warning_kinds, warning.kind),
-    )
 
 
 def _count_first(judgement: Judgement) -> int:

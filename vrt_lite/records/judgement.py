@@ -6,15 +6,14 @@ judge wrote (text, snapshot, answer, recommendation) speaks of the order in whic
 
 from __future__ import annotations
 
-import contextlib
 import json
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final, Literal, TypedDict, cast
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta
 
-from vrt_lite.errors import UsageError
+from vrt_lite.errors import UsageError, Warned
 from vrt_lite.judge import Outcome
 from vrt_lite.machine import KvType
 from vrt_lite.measures import MeasuredPair
@@ -128,9 +127,9 @@ class SettingsUsed:
 
     `kv_type` is what was requested. `ctx` is null if the conversation's bound decided. `engine` is null if no engine
     ran on this machine. `max_new_tokens` is the length of a reply, `confidence` the probability from which on the first
-    order leaves no doubt (`both_orders` "auto"); null in a file of an earlier version. `sources` says where the model
-    and each setting come from that is not at its default: from the call itself (an option), a variable of the
-    environment, the settings file, the effort, or `vrt-lite tune`.
+    order leaves no doubt (`both_orders` "auto"). `sources` says where the model and each setting come from that is not
+    at its default: from the call itself (an option), a variable of the environment, the settings file, the effort, or
+    `vrt-lite tune`.
     """
 
     preset: str | None
@@ -252,8 +251,8 @@ class Judgement:
     """What `vrt-lite compare --json` prints.
 
     `orders` is empty if the two clips are one file: no model ran. `disagreements` are the keys on which the two orders
-    choose differently; only opposite winners make a preference undecided. `warning_kinds` has the kind of each warning
-    ("" in a file of an earlier version). `backend` is null if the judge ran here. `scope` says what the judge sees.
+    choose differently; only opposite winners make a preference undecided. `warning_kinds` has the kind of each warning.
+    `backend` is null if the judge ran here. `scope` says what the judge sees.
     `skipped_order` says why the second order was left out on purpose. `scores` are those of the two clips, from a judge
     that judges each by itself; then the one order has a round for each clip, its mirror is the other order, and one
     clip beside itself is that clip's own judgement. These and `measures` are absent if empty.
@@ -277,12 +276,22 @@ class Judgement:
     scope: str = ""
     skipped_order: SkippedOrder | None = None
     scores: tuple[dict[str, ClipScore], dict[str, ClipScore]] | None = None
-    schema_version: Annotated[int, Meta(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
+    schema_version: Annotated[int, Meta(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)] = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        """Check that each warning has a kind."""
+        if len(self.warning_kinds) != len(self.warnings):
+            raise ValueError("each of `warnings` needs one of `warning_kinds`")
 
     @property
     def winner(self) -> int:
         """1 or 2 for the better video overall; 0 for a tie, and if `verdict.overall.undecided`."""
         return self.verdict.overall.winner
+
+    @property
+    def warned(self) -> tuple[Warned, ...]:
+        """The warnings with their kinds."""
+        return tuple(map(Warned, self.warning_kinds, self.warnings))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that follows the schema, and is read as the same judgement."""
@@ -290,14 +299,12 @@ class Judgement:
 
     @staticmethod
     def from_json(data: object) -> Judgement:
-        """The judgement that `to_json` wrote, now or in an earlier version. UsageError for anything else."""
+        """The judgement that `to_json` wrote, in this version. UsageError for anything else."""
         hint = "Give what `compare --json` printed, or a run's name."
         try:
-            read = msgspec.convert(_withdraw_not_judged(data), Judgement)
+            return msgspec.convert(data, Judgement)
         except (msgspec.ValidationError, RecursionError, OverflowError, UnicodeError) as error:
             raise UsageError(f"This is no judgement of vrt-lite ({error}). {hint}") from error
-        kinds = read.warning_kinds if len(read.warning_kinds) == len(read.warnings) else ("",) * len(read.warnings)
-        return replace(read, warning_kinds=kinds, schema_version=SCHEMA_VERSION)
 
 
 def to_plain(record: object) -> Any:
@@ -305,14 +312,9 @@ def to_plain(record: object) -> Any:
     return json.loads(json.dumps(msgspec.to_builtins(record, enc_hook=str)))  # msgspec's JSON has no lone surrogates
 
 
-def _withdraw_not_judged(data: object) -> object:
-    """Plain data in which what was not judged is null. Up to version 5 it was a tie, and a list had its key."""
-    if not isinstance(data, dict) or "not_judged" not in data:
-        return cast("object", data)
-    plain = cast("dict[str, Any]", json.loads(json.dumps(data)))
-    with contextlib.suppress(KeyError, TypeError, AttributeError):  # malformed data is refused where it is read
-        absent, orders = dict.fromkeys(plain.pop("not_judged")), plain["orders"]
-        written = [r["answer"] or r["recommendation"] for order in orders for r in order["rounds"]]
-        for said in filter(None, (plain["verdict"], *(order["verdict"] for order in orders), *written)):
-            said.get("dimensions", said.get("choices", said)).update(absent)
-    return plain
+class Record(msgspec.Struct, frozen=True):
+    """A record that is kept or shown; its fields are the keys of its JSON."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return to_plain(self)

@@ -10,18 +10,24 @@ from typing import Final, Literal
 
 import msgspec
 
+from vrt_lite.errors import MissingClipError, VideoError, WorkerEndedError
 from vrt_lite.protocol.verdict import Preference, Verdict
 from vrt_lite.records.pairs import Result
 
 Order = Literal["given", "swapped"]
 Orders = Literal["given", "swapped", "random", "both"]
 Failure = Literal["", "missing clip", "broken clip", "no verdict", "engine died"]
+_FAILURES: Final[Mapping[str, Failure]] = {
+    MissingClipError.kind: "missing clip",
+    VideoError.kind: "broken clip",
+    WorkerEndedError.kind: "engine died",
+}
 UNDECIDED: Final = -1
 """The winner if nobody wins though it is no tie. It equals no label, so that it never counts as right."""
 
 
 class EvalCase(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A pair with its labels in one order, and the key of its judgement in the store, or why there is none.
+    """A pair with its labels in one order, and the key of its judgement in the store, or why a clip is `missing`.
 
     `prompt` is a short digest; pairs of one prompt have the same. `clip_seconds` is the longer clip's length, None if
     it was not opened.
@@ -34,8 +40,7 @@ class EvalCase(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt: str
     prompt_characters: int
     group: str = ""
-    failure: Failure = ""
-    why: str = ""
+    missing: str = ""
     key: str = ""
     clip_seconds: float | None = None
 
@@ -46,18 +51,16 @@ class EvalCase(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ScoredCase(EvalCase, frozen=True, kw_only=True):
-    """A case with its result. `verdict` is about A and B in the table's order; None for a failure."""
+    """A case with its result. `verdict` is about A and B in the table's order; None for a failure, which says `why`."""
 
     result: Result | None = None
     verdict: Verdict | None = None
+    failure: Failure = ""
+    why: str = ""
 
     def preference(self, key: str) -> Preference | None:
         """Return the preference in this key; None for a failed case, and for what the verdict does not judge."""
         return self.verdict.preferences.get(key) if self.verdict else None
-
-    def is_judged(self, key: str) -> bool:
-        """Whether there is a verdict, and it judges this key."""
-        return self.preference(key) is not None
 
     def winner(self, key: str) -> int:
         """Return 1 for A, 2 for B, 0 for a tie, or UNDECIDED. Only for a key that is judged."""
@@ -68,15 +71,17 @@ class ScoredCase(EvalCase, frozen=True, kw_only=True):
     def margin(self, key: str) -> float | None:
         """Return P(A) - P(B), or None without probabilities. Rounded, so that equal ones are equal."""
         preference = self.preference(key)
-        odds = preference.odds if preference else None
-        return None if odds is None else round(odds[1] - odds[2], 9)
+        return round(preference.odds[1] - preference.odds[2], 9) if preference and preference.odds else None
 
 
 def score_case(case: EvalCase, result: Result | None) -> ScoredCase:
     """Combine a case with its result. A case whose result was forgotten is not judged yet."""
-    if case.key and result is None:
-        case = msgspec.structs.replace(case, failure="", why="")
-    verdict = result.verdict if result and not case.failure else None
-    if verdict and case.order == "swapped":
-        verdict = verdict.mirrored()
-    return ScoredCase(*msgspec.structs.astuple(case), result=result, verdict=verdict)
+    told = msgspec.structs.astuple(case)
+    if case.missing:
+        return ScoredCase(*told, failure="missing clip", why=case.missing)
+    if result is None:
+        return ScoredCase(*told)
+    if result.verdict is None:
+        return ScoredCase(*told, result=result, failure=_FAILURES.get(result.failure, "no verdict"), why=result.error)
+    verdict = result.verdict.mirrored() if case.order == "swapped" else result.verdict
+    return ScoredCase(*told, result=result, verdict=verdict)

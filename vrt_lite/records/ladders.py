@@ -17,7 +17,7 @@ from vrt_lite.measures.flags import Flag
 from vrt_lite.protocol.messages import DIMENSIONS
 from vrt_lite.protocol.verdict import Preference
 from vrt_lite.records.conditions import Conditions
-from vrt_lite.records.judgement import to_plain
+from vrt_lite.records.judgement import Record, to_plain
 from vrt_lite.records.pairs import OrderCounts
 
 
@@ -146,7 +146,7 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, rename={"first": "
         return to_plain(self if pairs else replace(self, pairs=()))
 
 
-class Ranking(msgspec.Struct, frozen=True, omit_defaults=True):
+class Ranking(Record, frozen=True, omit_defaults=True):
     """The result: a ladder for each group, in the order given, the clips left out, and the run that keeps it.
 
     `run` is that run's name, `judge` the name of the judge's model, and `scope` says what that sees.
@@ -168,7 +168,3 @@ class Ranking(msgspec.Struct, frozen=True, omit_defaults=True):
     def after(self, before: Ranking) -> Ranking:
         """Return this ranking as that of the best clips of another one."""
         return replace(self, before=before)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return to_plain(self)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Final
 
@@ -114,7 +114,6 @@ def result_of(question: Question, judgement: Judgement) -> Result:
     """Return the light columns of a judgement of one order, the clips as given, or of both."""
     rounds = [r for order in judgement.orders for r in order.rounds]
     settings = judgement.settings
-    warnings = zip(judgement.warning_kinds, judgement.warnings, strict=True)
     return Result(
         question.key,
         question.first,
@@ -125,7 +124,7 @@ def result_of(question: Question, judgement: Judgement) -> Result:
         calls=sum(r.outcome == "tool" for r in rounds),
         tokens=sum(r.tokens_in + r.tokens_out for r in rounds),
         seconds=judgement.timings.total,
-        warnings=tuple(Warned(kind, text) for kind, text in warnings),
+        warnings=judgement.warned,
         max_pixels=settings.max_pixels,
         tool_max_pixels=settings.tool_max_pixels,
         kv_type=settings.engine.kv_type if settings.engine else "",
@@ -263,7 +262,7 @@ class OrderCounts(msgspec.Struct, frozen=True):
 
 def count_orders(verdicts: Iterable[tuple[Verdict | None, Verdict | None]]) -> OrderCounts:
     """Count how often both verdicts of a pair, about its clips in the same order, disagree."""
-    joined = list(_join_both(verdicts))
+    joined = [both for one, other in verdicts if one and other and (both := join_orders(one, other))]
     preferences = [both.verdict.preferences for both in joined]
     judged = {key: sum(key in of for of in preferences) for key in KEYS}
     judged = {key: count for key, count in judged.items() if count or key == OVERALL}
@@ -273,9 +272,3 @@ def count_orders(verdicts: Iterable[tuple[Verdict | None, Verdict | None]]) -> O
         {key: sum(key in both.disagreements for both in joined) for key in judged},
         {key: sum(key in of and of[key].undecided for of in preferences) for key in judged},
     )
-
-
-def _join_both(verdicts: Iterable[tuple[Verdict | None, Verdict | None]]) -> Iterator[BothOrders]:
-    for one, other in verdicts:
-        if one and other and (both := join_orders(one, other)):
-            yield both

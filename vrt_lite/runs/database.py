@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 import sqlite3
@@ -18,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import msgspec
 import psutil
 
 from vrt_lite.errors import StoreError, UsageError
@@ -62,7 +64,8 @@ _STATE = """
     SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)
     FROM pragma_application_id, pragma_user_version
 """
-_DAMAGED: Final = "is damaged. Move it aside; what can be saved: sqlite3 FILE .recover"
+_SAVE: Final = "Move it aside; what can be saved: sqlite3 FILE .recover"
+_DAMAGED: Final = f"is damaged. {_SAVE}"
 _READ_ONLY: Final = "cannot be written. Make the file and its folder writable, or give another (--store)."
 _FULL: Final = (
     "cannot be written: the disk is full. All that was judged before is kept. Make room, for example with: "
@@ -78,6 +81,7 @@ _REASONS: Final = {
     sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports an error.",
 }
+_T = TypeVar("_T")
 _SAME_BIRTH_SECONDS = 5.0  # the system's clock may be set between two looks
 
 
@@ -124,6 +128,17 @@ class Database:
         """Return all rows of a query."""
         with self._lock, self._store_errors():
             return self._connection.execute(sql, values).fetchall()
+
+    def parse(self, text: Any, kind: type[_T]) -> _T:
+        """Return what the JSON of a column describes. StoreError if it is not what was written."""
+        try:
+            return msgspec.convert(json.loads(text), kind)
+        except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as error:
+            raise self.damaged("a row cannot be read") from error
+
+    def damaged(self, what: str) -> StoreError:
+        """Return the error of a store whose rows are not what was written."""
+        return StoreError(f"The store {self.path} is damaged: {what}. {_SAVE}")
 
     @contextlib.contextmanager
     def write(self, *, lasting: bool = True) -> Generator[sqlite3.Connection]:

@@ -53,22 +53,21 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
     """
     yield csv_line(COLUMNS)
     for of, _, both in _describe_results(run):
-        clips, joined = (of["first"], of["second"]), both.preferences if both else dict[str, Preference]()
-        warnings = " ".join(warning.text for warning in of["warnings"])
-        texts = (clips[0]["name"], clips[1]["name"], of["prompt"], of["error"], warnings)
-        first, second, prompt, error, warnings = (make_harmless(shown(text)) for text in texts)
-        chances = [of["odds"].get(key) or ("", "", "") for key in KEYS]
+        first, second, joined = of["first"], of["second"], both.preferences if both else dict[str, Preference]()
+        own = ", ".join(f"{name}: {_choice(choice)}" for name, choice in of["own"].items())
+        texts = [shown(text) for text in (first["name"], second["name"], of["prompt"], of["error"], own)]
         yield csv_line(
             (
-                *(of["number"], first, second, prompt),
+                *(of["number"], *map(make_harmless, texts[:3])),
                 *(of["winners"].get(key, "") for key in KEYS),
-                *(chance for odds in chances for chance in odds),
+                *(chance for key in KEYS for chance in of["odds"].get(key) or ("", "", "")),
                 *(_choice(joined[key]) if key in joined else "" for key in KEYS),
                 *(of[name] for name in ("source", "rounds", "calls", "tokens", "seconds")),
-                *(error, clips[0]["sha256"], clips[1]["sha256"], of["key"], of["failure"], warnings),
+                *(make_harmless(texts[3]), first["sha256"], second["sha256"], of["key"], of["failure"]),
+                make_harmless(shown(" ".join(warning.text for warning in of["warnings"]))),
                 *(of["max_pixels"], of["tool_max_pixels"], of["kv_type"], " ".join(of["disagreements"] or ())),
-                make_harmless(shown(", ".join(f"{name}: {_choice(choice)}" for name, choice in of["own"].items()))),
-                *(" ".join(map(str, of["rows"])), *(of["labels"].get(key, "") for key in KEYS)),
+                *(make_harmless(texts[4]), " ".join(map(str, of["rows"]))),
+                *(of["labels"].get(key, "") for key in KEYS),
             )
         )
 
@@ -79,34 +78,29 @@ def json_lines(run: Run) -> Iterator[str]:
     `both_orders` has the preferences joined with those of the other order, and `disagreements` the keys on which both
     choose differently; null without a verdict of that order. `rows` and `labels` are those of an evaluation's table.
     """
-    for of, judgement, both in _describe_results(run, whole=True):
+    for of, judgement, both in _describe_results(run):
         if of["source"]:  # null is what was not judged, also beside other keys
             of |= {name: dict.fromkeys(KEYS) | of[name] for name in ("winners", "odds")}
-        joined = both and dict.fromkeys(KEYS) | {
-            key: _plain(preference) for key, preference in both.preferences.items()
-        }
+        joined = both and dict.fromkeys(KEYS) | {key: _plain(of) for key, of in both.preferences.items()}
         whole = judgement and judgement.to_json()
         yield json.dumps(msgspec.to_builtins({**of, "both_orders": joined, "judgement": whole})) + "\n"
 
 
-def _describe_results(
-    run: Run, *, whole: bool = False
-) -> Iterator[tuple[dict[str, Any], Judgement | None, JudgedPair | None]]:
+def _describe_results(run: Run) -> Iterator[tuple[dict[str, Any], Judgement | None, JudgedPair | None]]:
     """Yield what both forms tell of each judgement, the judgement, and its pair if each order has a verdict.
 
     The pair is about the clips as shown. A judgement that does not count, as a later one of its order does, has none.
-    The judgement is read if `whole` is set, or if a clip has no other name.
     """
     names, labelled = names_of(run), _read_labels(run)
     both = (pair for pair in run.pairs() if pair.of_both or all(pair.verdicts))
     paired = {of.key: pair if of is pair.given else pair.mirrored() for pair in both for of in pair.results}
     for number, result in enumerate(run.results(), start=1):
-        digests, pair = (result.first, result.second), paired.get(result.key)
-        judgement = run.judgement(result.key) if whole or not all(map(names.get, digests)) else None
+        judgement, pair = run.judgement(result.key), paired.get(result.key)
         paths = [clip.path for clip in judgement.inputs] if judgement else ["", ""]
-        clips = [{"name": names.get(of) or path, "sha256": of} for of, path in zip(digests, paths, strict=True)]
+        digests = zip((result.first, result.second), paths, strict=True)
+        one, two = ({"name": names.get(of) or path, "sha256": of} for of, path in digests)
         rows, labels = labelled.get(result.key, ([], {}))
-        about = {"number": number, "first": clips[0], "second": clips[1]}
+        about = {"number": number, "first": one, "second": two}
         light = {name: getattr(result, name) for name in (*_LIGHT, *(["scores"] if result.scores else []))}
         disagreements = pair and list(pair.disagreements)
         yield {**about, **light, "disagreements": disagreements, "rows": rows, "labels": labels}, judgement, pair

@@ -6,28 +6,30 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vrt_lite.errors import StoreError, UsageError, VideoError, Warned
 from vrt_lite.records.joining import add_warning
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.pairs import JudgedPair, Question
-from vrt_lite.runs.identity import Identity
-from vrt_lite.runs.judging import PairJudge
-from vrt_lite.runs.store import Run, Store
+from vrt_lite.runs.store import Identity, Run, Store
 from vrt_lite.settings import BothOrders
+
+if TYPE_CHECKING:
+    from vrt_lite.api import Judge
 
 LEAST_CHARACTERS = 4
 """Of the beginning of a comparison's id."""
 
 
-def begin_daily_run(store: Store, judge: PairJudge) -> Run:
+def begin_daily_run(store: Store, judge: Judge) -> Run:
     """Return the run that keeps what this judge was asked for one by one today."""
     name = f"comparisons {time.strftime('%Y-%m-%d')} {judge.key()[:6]}"
     identity = Identity(judge.key(), judge.describe())
     return store.begin(name, kind="compare", about={"model": identity.model}, identity=identity)
 
 
-def ask_pair(judge: PairJudge, store: Store, clips: tuple[Path, Path], prompt: str, *, orders: str = "") -> Question:
+def ask_pair(judge: Judge, store: Store, clips: tuple[Path, Path], prompt: str, *, orders: str = "") -> Question:
     """Return the question that a comparison asks; `orders` says which, "" for one as in a ranking."""
     one, two = map(store.digest, clips)
     return Question(one, two, prompt, f"{judge.key_here()} {orders}".strip())
@@ -40,7 +42,7 @@ def describe_orders(both_orders: BothOrders, confidence: float) -> str:
 
 def compare_once(
     compare: Callable[[], Judgement],
-    judge: PairJudge,
+    judge: Judge,
     clips: tuple[Path, Path],
     prompt: str,
     *,

@@ -7,6 +7,7 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass
 from sqlite3 import Connection
 from typing import Any, TypeVar
 
@@ -30,27 +31,32 @@ from vrt_lite.records.pairs import (
 from vrt_lite.runs.database import Database, Owner, is_alive
 
 _PAGE = 256
-_LISTED = "FROM links AS l JOIN judgements AS j ON j.id = l.judgement WHERE l.run = ?"
 _CASE = "pair"
+_KEEP = """
+    INSERT INTO judgements (key, error, light, made, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE
+    SET error = excluded.error, light = excluded.light, made = excluded.made, body = excluded.body WHERE ?
+"""
+_LINK = """
+    INSERT INTO links (run, judgement) SELECT ?, id FROM judgements WHERE key = ?
+    ON CONFLICT (run, judgement) DO UPDATE SET listed = 1
+"""
+_LISTED = "FROM links AS l JOIN judgements AS j ON j.id = l.judgement WHERE l.run = ?"
 _T = TypeVar("_T")
 
 
+@dataclass(eq=False, slots=True)
 class Run:
     """One run in a store: what it is about, and what was judged for it. Made by `Store.begin` and `Store.run`.
 
     A run without a judgement is in no list, so that a call that judges nothing leaves none.
     """
 
-    def __init__(
-        self, database: Database, owner: Owner, number: int, name: str, kind: str, about: Mapping[str, Any]
-    ) -> None:
-        """Describe the run with this number."""
-        self._database = database
-        self._owner = owner
-        self.number = number
-        self.name = name
-        self.kind = kind
-        self.about = about
+    _database: Database
+    _owner: Owner
+    number: int
+    name: str
+    kind: str
+    about: Mapping[str, Any]
 
     def result(self, question: Question) -> Result | None:
         """Return what is known from any run in the file, and link it to this run. None if it was never judged.
@@ -69,25 +75,25 @@ class Run:
 
     def _find(self, question: Question) -> Result | None:
         rows = self._database.read(
-            "SELECT light, id, EXISTS (SELECT 1 FROM links WHERE run = ? AND judgement = j.id AND listed) "
+            "SELECT light, EXISTS (SELECT 1 FROM links WHERE run = ? AND judgement = j.id AND listed) "
             "FROM judgements AS j WHERE key = ?",
             self.number,
             question.key,
         )
         if not rows:
             return None
-        light, judgement, linked = rows[0]
-        if not linked:
+        [(light, is_linked)] = rows
+        if not is_linked:
             # Not lasting: if it is lost, it is found and linked again.
             with self._write(lasting=False) as connection:
-                self._link(connection, judgement)
-        return self._read(light, Result)
+                connection.execute(_LINK, (self.number, question.key))
+        return self._database.parse(light, Result)
 
     def list_derived(self, pairs: Iterable[Result]) -> None:
         """Let `results` list these pairs, which follow from clips that were judged by themselves."""
         with self._write(lasting=False) as connection:
             for pair in pairs:
-                self._insert(connection, pair, None)
+                self._insert(connection, pair)
 
     def add(self, question: Question, judgement: Judgement, *, anew: bool = False) -> Result:
         """Keep the judgement of a question; it is on the disk on return.
@@ -97,47 +103,34 @@ class Run:
         body = zlib.compress(json.dumps(judgement.to_json(), separators=(",", ":")).encode())
         result = result_of(question, judgement)
         with self._write() as connection:
-            if anew:
-                values = (result.error, _to_text(result), time.time(), body, result.key)
-                change = "UPDATE judgements SET error = ?, light = ?, made = ?, body = ? WHERE key = ?"
-                connection.execute(change, values)
-            self._insert(connection, result, body)
+            self._insert(connection, result, body, anew=anew)
         return self.result(question) or result
 
     def add_failure(self, question: Question, error: VrtError) -> Result:
         """Keep that a question got no verdict, and why; all else is as in `add`."""
         result = failure_of(question, error)
         with self._write() as connection:
-            self._insert(connection, result, None)
+            self._insert(connection, result)
         return self.result(question) or result
 
-    def _insert(self, connection: Connection, result: Result, body: bytes | None) -> None:
+    def _insert(self, connection: Connection, result: Result, body: bytes | None = None, *, anew: bool = False) -> None:
         """Insert a judgement, unless it is there, and link it."""
-        values = (result.key, result.error, _to_text(result), time.time(), body)
-        connection.execute(
-            "INSERT OR IGNORE INTO judgements (key, error, light, made, body) VALUES (?, ?, ?, ?, ?)", values
-        )
-        [number] = connection.execute("SELECT id FROM judgements WHERE key = ?", values[:1]).fetchone()
-        self._link(connection, number)
-
-    def _link(self, connection: Connection, judgement: int) -> None:
-        listing = "ON CONFLICT (run, judgement) DO UPDATE SET listed = 1"
-        connection.execute(f"INSERT INTO links (run, judgement) VALUES (?, ?) {listing}", (self.number, judgement))
+        light = json.dumps(msgspec.to_builtins(result))  # msgspec's own JSON has no lone surrogates
+        connection.execute(_KEEP, (result.key, result.error, light, time.time(), body, anew))
+        connection.execute(_LINK, (self.number, result.key))
 
     def claim(self, question: Question, *, take_over: bool = True) -> bool:
         """Claim a question; False while anyone has it, or if it is judged.
 
         A dead process's claim is taken over, unless `take_over` is off.
         """
-        me = self._owner
         with self._database.write(lasting=False) as connection:
             if connection.execute("SELECT 1 FROM judgements WHERE key = ?", (question.key,)).fetchone():
                 return False
-            columns = "owner, pid, born"
-            held = connection.execute(f"SELECT {columns} FROM claims WHERE key = ?", (question.key,)).fetchone()
+            held = connection.execute("SELECT owner, pid, born FROM claims WHERE key = ?", (question.key,)).fetchone()
             if held and (not take_over or is_alive(Owner(*held))):
                 return False
-            values = (question.key, me.token, me.pid, me.born)
+            values = (question.key, *astuple(self._owner))
             connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?)", values)
         return True
 
@@ -154,7 +147,7 @@ class Run:
     def all_results(self) -> Iterator[Result]:
         """Yield what was judged for this run, pairs and clips, in the order added; it is read a page at a time."""
         rows = self._read_pages(f"SELECT l.id, light {_LISTED} AND listed AND l.id > ? ORDER BY l.id LIMIT ?")
-        return (self._read(light, Result) for _, light in rows)
+        return (self._database.parse(light, Result) for _, light in rows)
 
     def list_only(self, belongs: Callable[[Result], bool]) -> None:
         """List the judgements that belong to the run as it is now.
@@ -162,7 +155,7 @@ class Run:
         The others stay linked and are listed again when they belong to it again; `results` leaves them out.
         """
         rows = self._database.read(f"SELECT l.id, listed, light {_LISTED}", self.number)
-        found = ((link, listed, self._read(light, Result)) for link, listed, light in rows)
+        found = ((link, listed, self._database.parse(light, Result)) for link, listed, light in rows)
         changed = [(not listed, link) for link, listed, of in found if belongs(of) != bool(listed)]
         if changed:
             with self._write() as connection:
@@ -178,7 +171,7 @@ class Run:
         try:
             return Judgement.from_json(json.loads(zlib.decompress(rows[0][0]))) if rows else None
         except (zlib.error, ValueError, TypeError, RecursionError, UsageError) as error:
-            raise damaged(self._database, f"judgement {key[:12]} cannot be read") from error
+            raise self._database.damaged(f"judgement {key[:12]} cannot be read") from error
 
     def pairs(self) -> list[JudgedPair]:
         """Return the pairs of the run, in the order first judged; only light columns are read."""
@@ -198,12 +191,14 @@ class Run:
 
     def cases(self) -> Iterator[EvalCase]:
         """Yield the labelled pairs of an evaluation, in the order in which they were kept; other runs have none."""
-        for _, value in self.items(_CASE):
-            try:
-                yield msgspec.convert(value, EvalCase)
-            except (msgspec.ValidationError, UnicodeError) as error:
-                why = f"Run {self.name!r} has a labelled pair that cannot be read: {error}."
-                raise StoreError(why) from error
+        return (case for _, case in self.items(_CASE, EvalCase))
+
+    def read_about(self, kind: type[_T], what: str) -> _T:
+        """Read what the run is about; StoreError if it is not the run of `what`."""
+        try:
+            return msgspec.convert(self.about, kind, dec_hook=lambda of, value: of(value))
+        except (msgspec.ValidationError, UnicodeError) as error:
+            raise StoreError(f"Run {self.name!r} is not the run of {what}: {error}.") from error
 
     def note(self, about: Mapping[str, Any]) -> None:
         """Replace what the run is about: plain JSON."""
@@ -223,10 +218,10 @@ class Run:
         with self._write(lasting=lasting) as connection:
             connection.execute(f"INSERT INTO items (run, kind, key, value) VALUES (?, ?, ?, ?) {replacing}", values)
 
-    def items(self, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def items(self, kind: str, of: type[_T] = dict[str, Any]) -> Iterator[tuple[str, _T]]:
         """Yield the items of a kind, in the order in which they were first put; they are read a page at a time."""
         query = "SELECT id, key, value FROM items WHERE run = ? AND kind = ? AND id > ? ORDER BY id LIMIT ?"
-        return ((key, self._read(text, dict[str, Any])) for _, key, text in self._read_pages(query, kind))
+        return ((key, self._database.parse(text, of)) for _, key, text in self._read_pages(query, kind))
 
     def _read_pages(self, sql: str, *values: object) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query. Its first column is the id; its last two values are the last id and the limit."""
@@ -234,9 +229,6 @@ class Run:
         while rows := self._database.read(sql, self.number, *values, last, _PAGE):
             last = rows[-1][0]
             yield from rows
-
-    def _read(self, text: object, kind: type[_T]) -> _T:
-        return read_column(self._database, text, kind)
 
     @contextlib.contextmanager
     def _write(self, *, lasting: bool = True) -> Generator[Connection]:
@@ -246,22 +238,3 @@ class Run:
             if not connection.execute("UPDATE runs SET updated = ? WHERE id = ?", now).rowcount:
                 raise StoreError(f"Run {self.name!r} was deleted while it was in use. Begin it again.")
             yield connection
-
-
-def _to_text(result: Result) -> str:
-    return json.dumps(msgspec.to_builtins(result))  # msgspec's own JSON has no lone surrogates
-
-
-def read_column(database: Database, text: Any, kind: type[_T]) -> _T:
-    """Return what the JSON of a column describes. StoreError if it is not what was written."""
-    try:
-        return msgspec.convert(json.loads(text), kind)
-    except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as error:
-        raise damaged(database, "a row cannot be read") from error
-
-
-def damaged(database: Database, what: str) -> StoreError:
-    """Return the error of a store whose rows are not what was written."""
-    return StoreError(
-        f"The store {database.path} is damaged: {what}. Move it aside; what can be saved: sqlite3 FILE .recover"
-    )

@@ -10,9 +10,10 @@ import contextlib
 import difflib
 import json
 import os
+import re
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -22,11 +23,10 @@ from vrt_lite.disk import data_home
 from vrt_lite.errors import MissingClipError, StoreError, UsageError, VideoError
 from vrt_lite.records.pairs import DERIVED, escape_surrogates
 from vrt_lite.runs.database import Database, new_owner
-from vrt_lite.runs.identity import Identity
-from vrt_lite.runs.run import Run, read_column
+from vrt_lite.runs.run import Run
 from vrt_lite.shortage import shortage_of
 
-__all__ = ["Kind", "Run", "RunInfo", "Store", "users_store"]
+__all__ = ["Identity", "Kind", "Run", "RunInfo", "Store", "users_store"]
 
 Kind = Literal["rank", "eval", "compare"]
 LATEST = "latest"
@@ -35,6 +35,7 @@ LONGEST_NAME = 200
 _COMMANDS = {"rank": "a ranking", "eval": "an evaluation", "compare": "a list of comparisons"}
 _USED = "id IN (SELECT run FROM links)"
 _MOST_NAMED = 5
+_LONGEST_VALUE = 60
 _UNSAFE_SECONDS = 2.0
 
 
@@ -49,6 +50,41 @@ class RunInfo:
     judgements: int
     failures: int
     about: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What all judgements of a run have in common.
+
+    `judge` is `Judge.key()`, and `described` is `Judge.describe()`: that judge in words, by name of option. `facts` are
+    the prompt, or the labelled set and the choice of its pairs, by name.
+    """
+
+    judge: str = ""
+    described: Mapping[str, str] = field(default_factory=dict[str, str])
+    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def model(self) -> str:
+        """The name of the judge's model, "" if it is not known."""
+        return self.described.get("--model", "")
+
+    def resume(self, now: Identity, name: str) -> Identity:
+        """Return what is given now, with all facts of the run `name`, such as the prompts of groups not given now.
+
+        UsageError, which says what differs, if the run has another judge or another value of a fact. A judge with the
+        same key is the same, wherever its files are.
+        """
+        differing = _list_differences(self.facts, now.facts)
+        if self.judge and now.judge and self.judge != now.judge:
+            files = ["other files or another profile of the same judge"]
+            differing += _list_differences(self.described, now.described) or files
+        if differing:
+            raise UsageError(
+                f"Run {name!r} was made with {' and '.join(differing)}. "
+                "Give another --name, or none; what both need is judged once."
+            )
+        return replace(now, facts={**self.facts, **now.facts})
 
 
 def users_store() -> Path:
@@ -68,7 +104,6 @@ class Store:
         self.path = self._database.path
         self._owner = new_owner()
         self._closed = False
-        self._digests: dict[str, tuple[str, str]] = {}
 
     def __enter__(self) -> Store:
         return self
@@ -111,7 +146,7 @@ class Store:
                 made, asked = (_COMMANDS.get(of, of) for of in (row[0], kind))
                 if made != asked:
                     raise UsageError(f"Run {name!r} is {made}, not {asked}. Give another --name.")
-                identity = read_column(self._database, row[1], Identity).resume(identity, name)
+                identity = self._database.parse(row[1], Identity).resume(identity, name)
             else:
                 connection.execute("DELETE FROM items WHERE run = (SELECT id FROM runs WHERE name = ?)", (name,))
             connection.execute(
@@ -145,9 +180,8 @@ class Store:
             return names[0]
         found = [known for known in names if wanted and known.startswith(wanted)]
         if len(found) > 1:
-            more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
             listed = ", ".join(map(repr, found[:_MOST_NAMED]))
-            raise UsageError(f"{name!r} is the beginning of several runs: {listed}{more}. Give more of the name.")
+            raise UsageError(f"{name!r} is the beginning of several runs: {listed}. Give more of the name.")
         if not found:
             near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.4)
             nearest = f"; the nearest is {near[0]!r}" if near else ""
@@ -163,7 +197,7 @@ class Store:
             f"WHERE r.{_USED} GROUP BY r.id ORDER BY updated DESC, r.id DESC",
             DERIVED,
         )
-        return [RunInfo(*row[:-1], about=read_column(self._database, row[-1], dict[str, Any])) for row in rows]
+        return [RunInfo(*row[:-1], about=self._database.parse(row[-1], dict[str, Any])) for row in rows]
 
     def times(self, kind: Kind) -> dict[str, float]:
         """Return when each judgement of the runs of a kind was made, in Unix seconds, by its key."""
@@ -210,25 +244,19 @@ class Store:
         The digest of a clip that was changed within the last two seconds is not remembered: the file may change again
         within one tick of its file system's clock. VideoError if there is no file.
         """
-        absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links, at a cost
-        stamp, _ = _stamp(path)
-        if (known := self._digests.get(absolute)) and known[0] == stamp:
-            return known[1]
-        place = os.fsencode(absolute)
-        rows: list[tuple[str]] = []
-        with contextlib.suppress(StoreError):  # what the store cannot remember is computed
-            rows = self._database.read("SELECT sha256 FROM digests WHERE path = ? AND stamp = ?", place, stamp)
-        if rows:
-            [(found,)] = rows
-        else:
-            with _video_errors(path):
-                found = find_files(path).digest()
-            after, changed = _stamp(path)
-            if after != stamp or time.time() - changed < _UNSAFE_SECONDS:
-                return found
+        place = os.fsencode(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links, at a cost
+        with _video_errors(path):
+            files = find_files(path)
+            stamp, _ = files.stamp()
+            with contextlib.suppress(StoreError):  # what the store cannot remember is computed
+                query = "SELECT sha256 FROM digests WHERE path = ? AND stamp = ?"
+                for (known,) in self._database.read(query, place, stamp):
+                    return known
+            found = files.digest()
+            after, changed = find_files(path).stamp()
+        if after == stamp and time.time() - changed >= _UNSAFE_SECONDS:
             with contextlib.suppress(StoreError), self._database.write(lasting=False) as connection:
                 connection.execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", (place, stamp, found))
-        self._digests[absolute] = (stamp, found)
         return found
 
     def _require(self, name: str) -> Run:
@@ -236,14 +264,7 @@ class Store:
         if not rows:  # another process has deleted it meanwhile
             raise UsageError(f"There is no run {name!r}. See: vrt-lite runs")
         [(number, known, kind, about)] = rows
-        plain = read_column(self._database, about, dict[str, Any])
-        return Run(self._database, self._owner, number, known, kind, plain)
-
-
-def _stamp(path: Path) -> tuple[str, float]:
-    """Return a text that changes when the clip does, and the time of its last change in unix seconds."""
-    with _video_errors(path):
-        return find_files(path).stamp()
+        return Run(self._database, self._owner, number, known, kind, self._database.parse(about, dict[str, Any]))
 
 
 @contextlib.contextmanager
@@ -257,3 +278,17 @@ def _video_errors(path: Path) -> Generator[None]:
             raise short from error
         reason = getattr(error, "strerror", None) or error
         raise VideoError(path, f"cannot be read: {reason}") from error
+
+
+def _list_differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Describe each fact that has another value now. A fact of one side is no difference."""
+    pairs = [(fact, value, now[fact]) for fact, value in before.items() if fact in now]
+    return [f"{fact} {_quote(old)} (not {_quote(new)})" for fact, old, new in pairs if old != new]
+
+
+def _quote(value: str) -> str:
+    """Return a value in one line, between quotation marks unless it is one word or number."""
+    line = " ".join(value.split())
+    if len(line) > _LONGEST_VALUE:
+        line = f"{line[:_LONGEST_VALUE]}…"
+    return line if re.fullmatch(r"[\w./:-]*\w", line) else repr(line)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from vrt_lite.api import Judge
 from vrt_lite.errors import NoVerdictError, VideoError
 from vrt_lite.interfaces import (
     Encoding,
@@ -39,7 +40,7 @@ from vrt_lite.records.ladders import Ladder, Ranking
 from vrt_lite.records.pairs import Result, join_results
 from vrt_lite.records.progress import Progress
 from vrt_lite.runs.history import begin_daily_run
-from vrt_lite.runs.judging import PairJudge, Task, judge_all
+from vrt_lite.runs.judging import Task, judge_all
 from vrt_lite.runs.run import Run
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Source
@@ -61,10 +62,11 @@ _MOST_SHOWN = 100
 class JobWork:
     """Does one job, and tells it how its judging goes.
 
+
     Between two judgements it may stop the work, or give way to a shorter job.
     """
 
-    def __init__(self, job: ServedJob, state: ServerState, judge: PairJudge, store: Store) -> None:
+    def __init__(self, job: ServedJob, state: ServerState, judge: Judge, store: Store) -> None:
         self._job = job
         self._state = state
         self._judge = judge

@@ -20,7 +20,6 @@ from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
 from vrt_lite.modes import WantedJudge
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.runs.judging import PairJudge
 from vrt_lite.runs.store import Store
 from vrt_lite.web.clip_store import ClipStore
 from vrt_lite.web.job_queue import JobFiles, JobQueue
@@ -105,7 +104,7 @@ class ServerState:
             raise ModelError(f"Model {str(model)[:80]!r} is not here. See /v1/models, or: vrt-lite models")
 
     @contextlib.contextmanager
-    def lend_judge(self, job: ServedJob) -> Generator[tuple[PairJudge, Store]]:
+    def lend_judge(self, job: ServedJob) -> Generator[tuple[Judge, Store]]:
         """Lend a job that was admitted the judge it asks for, and a store of its own.
 
         The judge stays loaded until a job asks for another one. Two open stores never judge the same question at the
@@ -118,7 +117,7 @@ class ServerState:
         try:
             self._judge.connect(stop=job.stop)
             with Store(self.store.path) as store:
-                yield cast("PairJudge", JobJudge(self._judge, job.stop)), store
+                yield cast("Judge", JobJudge(self._judge, job.stop)), store
         except MemoryError:
             self._usable = None  # the next job loads it again
             raise
