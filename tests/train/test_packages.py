@@ -8,10 +8,11 @@ import lzma
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from train.tiny.footage.packages import TABLE, fetch, read_table
+from train.tiny.footage.packages import TABLE, Split, fetch, read_table
 from vrt_lite.errors import UsageError
 
 CLIP, OTHER = b"a clip" * 1000, b"another clip" * 1000
@@ -187,7 +188,7 @@ def test_a_link_in_a_source_archive_is_no_clip(tmp_path: Path) -> None:
 
 def test_the_table_keeps_training_and_test_footage_apart() -> None:
     packages = read_table(TABLE)
-    splits = {split: [p for p in packages if p.split == split] for split in ("train", "test")}
+    splits = {split: [p for p in packages if p.split == split] for split in get_args(Split)}
     assert all(len(of) >= 2 for of in splits.values())
     digests = [clip.sha256 for package in packages for clip in package.clips]
     assert len(set(digests)) == len(digests)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from PIL import Image
 
 from train.tiny.fault_kinds import FAULTS, WITHHELD, Key
 from train.tiny.filming import Filmed, Kind, Spec, draw_spec
-from train.tiny.footage.packages import Split
 from train.tiny.specimens import count_scenes
 from train.tiny.spoiled_pictures import Chance, Frames
 from train.tiny.world import TEST, TRAIN, scene
@@ -29,6 +28,8 @@ from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.video.frame_conversion import resize
 
+Split = Literal["train", "test"]
+"""Pairs to train on, and pairs for the figures."""
 FILMED_EVERY: Final = 4
 FIRST: Final[dict[Split, int]] = {"train": TRAIN + 60_000_000, "test": TEST + 800_000_000}
 """The first seed of a part's pairs."""
