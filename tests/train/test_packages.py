@@ -74,6 +74,12 @@ def test_clips_are_fetched_once_and_checked(tmp_path: Path) -> None:
     assert sorted(path for path in out.rglob("*") if path.is_file()) == sorted(paths)
 
 
+def member_of_debian(name: str, content: bytes) -> bytes:
+    """An `ar` archive of one member."""
+    header = f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n".encode()
+    return b"!<arch>\n" + header + content + b"\n" * (len(content) % 2)
+
+
 def debian_mirror(folder: Path, name: str, files: dict[str, bytes]) -> str:
     """A mirror of Debian with one package; its address."""
     data = io.BytesIO()
@@ -85,8 +91,7 @@ def debian_mirror(folder: Path, name: str, files: dict[str, bytes]) -> str:
             inside.addfile(member, io.BytesIO(content))
     archive = b"!<arch>\n"
     for part, content in (("debian-binary", b"2.0"), ("control.tar.xz", b"odd"), ("data.tar.xz", data.getvalue())):
-        archive += f"{part:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n".encode() + content
-        archive += b"\n" * (len(content) % 2)
+        archive += member_of_debian(part, content).removeprefix(b"!<arch>\n")
     for path, content in (
         (f"pool/main/{name}_1.0_all.deb", archive),
         (
@@ -117,6 +122,8 @@ def test_clips_come_out_of_a_package_of_debian(tmp_path: Path) -> None:
         ("toyfilm", None, "Debian's suite trixie has no package toyfilm"),
         ("toyfilm-data", b"", "is not a Debian package"),
         ("toyfilm-data", b"!<arch>\nnonsense" * 40, "is not a Debian package"),
+        ("toyfilm-data", member_of_debian("data.tar.xz", b"odd"), "toyfilm-data cannot be fetched"),
+        ("toyfilm-data", member_of_debian("data.tar.xz", lzma.compress(CLIP)[:-9]), "toyfilm-data cannot be fetched"),
     ],
 )
 def test_a_package_of_debian_that_cannot_be_used_is_refused(
