@@ -49,6 +49,7 @@ def test_clips_are_listed_by_split(folder: Path) -> None:
     assert [clip.path for clip in load_survey(folder, "test")] == ["test/other/3.mp4"]
     assert [clip.path for clip in load_survey(folder, "more")] == ["more/late/4.mp4"]
     before = (folder / SURVEY).read_bytes()
+    (folder / "train" / "toy" / ".half.mp4").write_bytes(b"half written by a fetch that was killed")
     survey(folder)
     assert (folder / SURVEY).read_bytes() == before
 

@@ -51,13 +51,14 @@ class SurveyedClip:
 def survey(folder: Path, *, progress: Callable[[str], None] = lambda what: None) -> tuple[SurveyedClip, ...]:
     """List the clips of all splits under a folder, and store the survey. Returns all of them.
 
-    A program stream (.mpg) gets a copy that vrt-lite can read. Raises UsageError for a clip that cannot be read.
+    What a killed fetch left half written has a name with a dot before it, and is left out. A program stream (.mpg)
+    gets a copy that vrt-lite can read. Raises UsageError for a clip that cannot be read.
     """
     found: list[SurveyedClip] = []
     for path in folder.rglob("*.mpg"):
         _rewrap(path)
     for path in sorted(
-        p for split in get_args(Split) for p in (folder / split).rglob("*") if p.suffix.lower() in SUFFIXES
+        p for split in get_args(Split) for p in (folder / split).rglob("[!.]*") if p.suffix.lower() in SUFFIXES
     ):
         name = path.relative_to(folder).as_posix()
         progress(name)
