@@ -30,7 +30,7 @@ _SHARES: Final = (0.34, 0.64, 0.92)
 _WITHOUT_ANIMATIONS: Final[dict[Part, int]] = {"train": 840, "held": 88, "test": 44}
 _ANIMATED = 0.67
 """The first scenes of each part are no animations. Of the later ones, this share is."""
-_MORE_FROM: Final = 1560
+MORE_FROM: Final = 1560
 """From this seed on, scenes to train on show the footage of the split `more`, and no drawn world."""
 _MORE_SHARES: Final = (0.68, 0.84, 1.0)
 _MORE_ANIMATED = 0.26
@@ -96,7 +96,7 @@ def _part_of(clip: SurveyedClip) -> Part:
 def draw_spec(seed: int, part: Part, footage: Path) -> Spec:
     """Draw the scene of a seed."""
     chance = np.random.default_rng((seed, zlib.crc32(part.encode())))
-    more = part == "train" and seed >= _MORE_FROM
+    more = part == "train" and seed >= MORE_FROM
     shares, animated = (_MORE_SHARES, _MORE_ANIMATED) if more else (_SHARES, _ANIMATED)
     pictures, clips = list_sources(footage, part, more=more)
     share = chance.random()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from train.tiny.fault_kinds import FAULTS, WITHHELD, Key
-from train.tiny.filming import Filmed, Kind, Spec, draw_spec
+from train.tiny.filming import MORE_FROM, Filmed, Kind, Spec, draw_spec
 from train.tiny.specimens import count_scenes
 from train.tiny.spoiled_pictures import Chance, Frames
 from train.tiny.world import TEST, TRAIN, scene
@@ -165,9 +165,13 @@ def _film_pair(chance: Chance, part: Split, footage: Path) -> SeenPair:
 
 
 def _draw_scene(chance: Chance, part: Split, footage: Path) -> Spec:
-    """Draw one of the specimens' scenes that is long enough, in the size at which a judge looks."""
+    """Draw one of the specimens' scenes that is long enough, in the size at which a judge looks.
+
+    The scenes of the split `more` came after the bundled text model: without them its pairs stay as they were.
+    """
+    scenes = min(count_scenes(part), MORE_FROM)
     while True:
-        spec = draw_spec(int(chance.integers(count_scenes(part))), part, footage)
+        spec = draw_spec(int(chance.integers(scenes)), part, footage)
         if spec.kind in _NAMES and spec.frames >= TICKS:
             width, height = spec.size
             scale = math.sqrt(_AREA / (width * height))
