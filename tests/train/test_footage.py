@@ -29,7 +29,12 @@ def panned(seed: int, frames: int = 90, size: tuple[int, int] = (192, 108), pace
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("footage")
-    for split, package, seed, fps in (("train", "toy", 1, 24), ("train", "play", 2, 12), ("test", "other", 3, 25)):
+    for split, package, seed, fps in (
+        ("train", "toy", 1, 24),
+        ("train", "play", 2, 12),
+        ("test", "other", 3, 25),
+        ("more", "late", 4, 25),
+    ):
         (made / split / package).mkdir(parents=True)
         write_clip(made / split / package / f"{seed}.mp4", frames=90, fps=fps, size=(192, 108), pictures=panned(seed))
     survey(made)
@@ -42,7 +47,9 @@ def test_clips_are_listed_by_split(folder: Path) -> None:
     assert (clips[1].width, clips[1].height, clips[1].frames, clips[1].group) == (192, 108, 90, "train/toy")
     assert clips[1].fps == pytest.approx(24)
     assert [clip.path for clip in load_survey(folder, "test")] == ["test/other/3.mp4"]
+    assert [clip.path for clip in load_survey(folder, "more")] == ["more/late/4.mp4"]
     before = (folder / SURVEY).read_bytes()
+    (folder / "train" / "toy" / ".half.mp4").write_bytes(b"half written by a fetch that was killed")
     survey(folder)
     assert (folder / SURVEY).read_bytes() == before
 

@@ -8,10 +8,11 @@ import lzma
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from train.tiny.footage.packages import TABLE, fetch, read_table
+from train.tiny.footage.packages import TABLE, Split, fetch, read_table
 from vrt_lite.errors import UsageError
 
 CLIP, OTHER = b"a clip" * 1000, b"another clip" * 1000
@@ -73,6 +74,12 @@ def test_clips_are_fetched_once_and_checked(tmp_path: Path) -> None:
     assert sorted(path for path in out.rglob("*") if path.is_file()) == sorted(paths)
 
 
+def member_of_debian(name: str, content: bytes) -> bytes:
+    """An `ar` archive of one member."""
+    header = f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n".encode()
+    return b"!<arch>\n" + header + content + b"\n" * (len(content) % 2)
+
+
 def debian_mirror(folder: Path, name: str, files: dict[str, bytes]) -> str:
     """A mirror of Debian with one package; its address."""
     data = io.BytesIO()
@@ -84,8 +91,7 @@ def debian_mirror(folder: Path, name: str, files: dict[str, bytes]) -> str:
             inside.addfile(member, io.BytesIO(content))
     archive = b"!<arch>\n"
     for part, content in (("debian-binary", b"2.0"), ("control.tar.xz", b"odd"), ("data.tar.xz", data.getvalue())):
-        archive += f"{part:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n".encode() + content
-        archive += b"\n" * (len(content) % 2)
+        archive += member_of_debian(part, content).removeprefix(b"!<arch>\n")
     for path, content in (
         (f"pool/main/{name}_1.0_all.deb", archive),
         (
@@ -116,6 +122,8 @@ def test_clips_come_out_of_a_package_of_debian(tmp_path: Path) -> None:
         ("toyfilm", None, "Debian's suite trixie has no package toyfilm"),
         ("toyfilm-data", b"", "is not a Debian package"),
         ("toyfilm-data", b"!<arch>\nnonsense" * 40, "is not a Debian package"),
+        ("toyfilm-data", member_of_debian("data.tar.xz", b"odd"), "toyfilm-data cannot be fetched"),
+        ("toyfilm-data", member_of_debian("data.tar.xz", lzma.compress(CLIP)[:-9]), "toyfilm-data cannot be fetched"),
     ],
 )
 def test_a_package_of_debian_that_cannot_be_used_is_refused(
@@ -187,7 +195,7 @@ def test_a_link_in_a_source_archive_is_no_clip(tmp_path: Path) -> None:
 
 def test_the_table_keeps_training_and_test_footage_apart() -> None:
     packages = read_table(TABLE)
-    splits = {split: [p for p in packages if p.split == split] for split in ("train", "test")}
+    splits = {split: [p for p in packages if p.split == split] for split in get_args(Split)}
     assert all(len(of) >= 2 for of in splits.values())
     digests = [clip.sha256 for package in packages for clip in package.clips]
     assert len(set(digests)) == len(digests)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from train.tiny.animation import Animation
+from train.tiny.footage.packages import Split
 from train.tiny.footage.survey import SurveyedClip, load_survey
 from train.tiny.graphics import Moving, draw_moving, draw_picture
 from train.tiny.spoiled_pictures import Chance, Frames
@@ -29,6 +30,11 @@ _SHARES: Final = (0.34, 0.64, 0.92)
 _WITHOUT_ANIMATIONS: Final[dict[Part, int]] = {"train": 840, "held": 88, "test": 44}
 _ANIMATED = 0.67
 """The first scenes of each part are no animations. Of the later ones, this share is."""
+MORE_FROM: Final = 1560
+"""From this seed on, scenes to train on show the footage of the split `more`, and no drawn world."""
+_MORE_SHARES: Final = (0.68, 0.84, 1.0)
+_MORE_ANIMATED = 0.26
+"""Of all of them half are photographs, a quarter animations; of footage and drawn pictures there are as many."""
 _WORLDS: Final = Path(__file__).parent / "start" / "worlds.json"
 _LINES: Final = (288, 360, 360, 360, 400, 480, 480, 540, 720, 1080)
 _ASPECTS: Final = (16 / 9, 16 / 9, 16 / 9, 4 / 3, 1.0, 21 / 9)
@@ -63,10 +69,14 @@ class Spec:
         return self.size[1] > self.size[0]
 
 
-def list_sources(footage: Path, part: Part) -> tuple[list[SurveyedClip], list[SurveyedClip]]:
-    """Return the photographs and the clips of a part. The footage's own test split is only ever tested on."""
-    found = [clip for split in ("train", "test") for clip in load_survey(footage, split)]
-    mine = [clip for clip in found if _part_of(clip) == part]
+def list_sources(footage: Path, part: Part, *, more: bool = False) -> tuple[list[SurveyedClip], list[SurveyedClip]]:
+    """Return the photographs and the clips of a part. The footage's own test split is only ever tested on.
+
+    With `more`, those of the split of that name: all are for training.
+    """
+    splits: tuple[Split, ...] = ("more",) if more else ("train", "test")
+    found = [clip for split in splits for clip in load_survey(footage, split)]
+    mine = [clip for clip in found if more or _part_of(clip) == part]
     clips = [clip for clip in mine if not clip.photograph and clip.frames >= 24]
     return [clip for clip in mine if clip.photograph], clips
 
@@ -86,18 +96,20 @@ def _part_of(clip: SurveyedClip) -> Part:
 def draw_spec(seed: int, part: Part, footage: Path) -> Spec:
     """Draw the scene of a seed."""
     chance = np.random.default_rng((seed, zlib.crc32(part.encode())))
-    pictures, clips = list_sources(footage, part)
+    more = part == "train" and seed >= MORE_FROM
+    shares, animated = (_MORE_SHARES, _MORE_ANIMATED) if more else (_SHARES, _ANIMATED)
+    pictures, clips = list_sources(footage, part, more=more)
     share = chance.random()
     source = None
-    if share < _SHARES[0]:
+    if share < shares[0]:
         source = pictures[int(chance.integers(len(pictures)))]
-    elif share < _SHARES[1] and clips:
+    elif share < shares[1] and clips:
         group = str(chance.choice(sorted({clip.group for clip in clips})))
         of_group = [clip for clip in clips if clip.group == group]
         source = of_group[int(chance.integers(len(of_group)))]
-    drawn: Kind = "picture" if share < _SHARES[2] else "world"
+    drawn: Kind = "picture" if share < shares[2] else "world"
     kind = drawn if source is None else "photograph" if source in pictures else "footage"
-    if seed >= _WITHOUT_ANIMATIONS[part] and np.random.default_rng((seed, 17)).random() < _ANIMATED:
+    if seed >= _WITHOUT_ANIMATIONS[part] and np.random.default_rng((seed, 17)).random() < animated:
         kind, source = "animation", None
     lines, aspect = int(chance.choice(_LINES)), float(chance.choice(_ASPECTS))
     if kind == "footage" and source:

@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from train.tiny.fault_kinds import FAULTS, WITHHELD, Key
-from train.tiny.filming import Filmed, Kind, Spec, draw_spec
-from train.tiny.footage.packages import Split
+from train.tiny.filming import MORE_FROM, Filmed, Kind, Spec, draw_spec
 from train.tiny.specimens import count_scenes
 from train.tiny.spoiled_pictures import Chance, Frames
 from train.tiny.world import TEST, TRAIN, scene
@@ -29,6 +28,8 @@ from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.video.frame_conversion import resize
 
+Split = Literal["train", "test"]
+"""Pairs to train on, and pairs for the figures."""
 FILMED_EVERY: Final = 4
 FIRST: Final[dict[Split, int]] = {"train": TRAIN + 60_000_000, "test": TEST + 800_000_000}
 """The first seed of a part's pairs."""
@@ -164,9 +165,13 @@ def _film_pair(chance: Chance, part: Split, footage: Path) -> SeenPair:
 
 
 def _draw_scene(chance: Chance, part: Split, footage: Path) -> Spec:
-    """Draw one of the specimens' scenes that is long enough, in the size at which a judge looks."""
+    """Draw one of the specimens' scenes that is long enough, in the size at which a judge looks.
+
+    The scenes of the split `more` came after the bundled text model: without them its pairs stay as they were.
+    """
+    scenes = min(count_scenes(part), MORE_FROM)
     while True:
-        spec = draw_spec(int(chance.integers(count_scenes(part))), part, footage)
+        spec = draw_spec(int(chance.integers(scenes)), part, footage)
         if spec.kind in _NAMES and spec.frames >= TICKS:
             width, height = spec.size
             scale = math.sqrt(_AREA / (width * height))

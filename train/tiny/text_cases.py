@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.tiny.fault_kinds import FAULTS
-from train.tiny.footage.packages import Split
-from train.tiny.seen_pairs import FIRST, SeenFrames, SeenPair, draw_pair
+from train.tiny.seen_pairs import FIRST, SeenFrames, SeenPair, Split, draw_pair
 from train.tiny.spoiled_pictures import Chance
 from train.tiny.world.describing import count_mismatches, describe_caption, list_mismatches
 from vrt_lite.interfaces import FrameStore

