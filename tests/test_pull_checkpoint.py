@@ -362,6 +362,27 @@ def test_killed_at_its_end_it_fetches_nothing_again(published: Published, comman
     assert_files(published.expected)
 
 
+def test_killed_after_its_end_it_leaves_nothing_beside_the_model(
+    shards: Published, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal of a conversion that is here must not vouch for a file that is damaged later."""
+    with monkeypatch.context() as killed:
+        killed.setattr(library, "keep_files", lambda folder, manifest: None)
+        commands.pull(Q4)
+    [model] = library.stored_models()
+    assert (model.folder / "checkpoint").is_dir()
+    assert list(model.folder.glob("*.json")) != [model.folder / library.MANIFEST_NAME]
+    text = model.path("text")
+    with text.open("r+b") as file:
+        file.seek(-64, os.SEEK_END)
+        file.write(bytes(range(64)))
+    commands.pull(Q4)
+    assert_files(shards.expected)
+    (model.folder / "checkpoint").mkdir()
+    assert "is here already" in commands.pull(Q4)
+    assert_files(shards.expected)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for another process")
 def test_an_interrupt_is_130_and_the_next_pull_goes_on(shards: Published, commands: Commands) -> None:
     shards.hub.seconds_per_chunk = 0.02

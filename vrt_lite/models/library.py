@@ -171,6 +171,11 @@ def keep_only(folder: Path, names: Collection[str]) -> None:
             delete(path)
 
 
+def keep_files(folder: Path, manifest: Manifest) -> None:
+    """Delete everything in a model's folder but its manifest and the files that it names."""
+    keep_only(folder, {MANIFEST_NAME, *(file.name for file in manifest.files)})
+
+
 def remove_folder(folder: Path) -> None:
     """Delete a folder, or a link itself. A model in it is no longer here from the first step on."""
     if not folder.is_symlink():

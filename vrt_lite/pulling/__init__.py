@@ -55,6 +55,8 @@ def pull(
             return same
         begun = Pull(source, listed, wanted[1] or PROJECTOR_TYPE, progress)
         if same and same.manifest.revision == listed.commits:
+            # A pull that was killed in its last step left what it had converted from, and its journal.
+            library.keep_files(same.folder, same.manifest)
             if all(is_whole(same.folder / file.name, file.size, file.sha256) for file in same.manifest.files):
                 progress.say(f"{source.name} is here already, sha256 of every file checked")
                 if given:
@@ -111,5 +113,5 @@ def _install(pull: Pull, manifest: Manifest) -> StoredModel:
     remove_folder(final)
     final.parent.mkdir(parents=True, exist_ok=True)
     pull.folder.replace(final)
-    library.keep_only(final, {library.MANIFEST_NAME, *(file.name for file in manifest.files)})
+    library.keep_files(final, manifest)
     return StoredModel(final, manifest)
