@@ -165,9 +165,12 @@ def test_the_time_of_a_second_order_is_announced_beside_that_of_one() -> None:
     one = predict_like(mode, Path(STAR))
     assert one
     said: list[Event] = []
+    plan = mode.plan()
+    assert plan
     with open_clip(Path(STAR)) as clip:
-        for orders in (False, True, "auto"):
-            announce(mode, clip.info, said.append, both_orders=orders)
+        size = clip.info.width, clip.info.height
+    for orders in (False, True, "auto"):
+        announce(plan, size, said.append, both_orders=orders)
     both = TimeRange(one.least, 2 * one.most)
     assert said == [Predicted(one), Predicted(both), Predicted(one, both)]
     pipe = io.StringIO()

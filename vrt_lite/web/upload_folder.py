@@ -79,7 +79,7 @@ def list_uploads(folder: Path) -> list[tuple[Path, int]]:
 
     Drafts that a killed server has left are among them, and are removed like the rest.
     """
-    kept = sorted(folder.glob("*"), key=lambda upload: upload.stat().st_mtime)
+    kept = sorted(folder.glob("*/"), key=lambda upload: upload.stat().st_mtime)
     return [(one, sum(path.stat().st_size for path in one.rglob("*") if path.is_file())) for one in kept]
 
 
