@@ -155,6 +155,10 @@ def _read_gguf(path: Path) -> dict[str, StoredTensor]:
     }
 
 
+def _keep_tensor(tensor: StoredTensor, *_: object) -> StoredTensor:
+    return tensor
+
+
 def _read_state(path: Path) -> dict[str, StoredTensor]:
     """Read the table of a state dict. Each storage is an entry of the zip archive that is not compressed."""
     with path.open("rb") as file, ZipFile(file) as archive:
@@ -175,6 +179,7 @@ def _read_state(path: Path) -> dict[str, StoredTensor]:
         known: dict[str, Any] = {
             "collections.OrderedDict": OrderedDict,
             "torch._utils._rebuild_tensor_v2": place,
+            "torch._utils._rebuild_parameter": _keep_tensor,
             "torch.FloatStorage": "F32",
             "torch.HalfStorage": "F16",
             "torch.BFloat16Storage": "BF16",
