@@ -68,9 +68,12 @@ class Published:
         return names
 
     def is_converted(self) -> bool:
-        journals = library.partial_folder(self.name).glob("*.json")
-        last = self.weights[-1].rpartition("/")[2].encode()
-        return any(last in journal.read_bytes() or b"model.pth" in journal.read_bytes() for journal in journals)
+        """Whether the journal names the last weights. The pull may rename a file while this looks for it."""
+        last, partial = self.weights[-1].rpartition("/")[2].encode(), library.partial_folder(self.name)
+        with contextlib.suppress(FileNotFoundError):
+            kept = [journal.read_bytes() for journal in partial.glob("[!.]*.json")]
+            return any(last in names or b"model.pth" in names for names in kept)
+        return False
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
