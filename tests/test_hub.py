@@ -131,6 +131,8 @@ def test_a_newer_revision_replaces_the_model_once_it_is_whole(hub: Hub, commands
     assert library.partial_names() == [REPO]
     assert library.stored_models() == [old]
     assert find(REPO).text == old.path("text")
+    hub.failing = {TEXT: 404}
+    commands.refuse(f"has no {REPO}, or not all of its files", "pull", REPO)
     hub.failing = {}
     pulled(commands)
     [new] = library.stored_models()
@@ -260,11 +262,16 @@ def test_a_split_model_is_pulled_in_all_its_parts(hub: Hub, tmp_path: Path, comm
 @pytest.mark.parametrize(
     ("answer", "name", "says", "status"),
     [
-        (401, REPO, "status 401", 4),
-        (403, REPO, "status 403", 4),
-        (404, REPO, "status 404.*Check the name", 4),
+        (401, REPO, "status 401.*hf auth login", 4),
+        (403, REPO, "status 403.*hf auth login", 4),
+        (
+            404,
+            REPO,
+            f"http://127.* has no {REPO}, or not all of its files, or wants a login .status 404.. Check the",
+            4,
+        ),
         (500, REPO, "status 500", 4),
-        (200, "someone/else", "http://127.* gave nothing usable for someone/else .status 40", 4),
+        (200, "someone/else", "http://127.* has no someone/else, .*status 40", 4),
         (200, "nobody", "'nobody' is not known. Pull one of .*qwen2.5-vl-7b", 4),
         (200, "a/b/c", "'a/b/c' is not known. Pull one of .*, or owner/repo", 4),
         (200, "../x", "'../x' is not known", 4),
@@ -292,6 +299,8 @@ def test_without_a_network_what_is_here_is_taken(hub: Hub, commands: Commands, m
         _, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert re.search("is here already; whether there is a newer one is not known: .*HF_HUB_OFFLINE", err)
+    hub.status = 404
+    assert "there is a newer one is not known: http://127" in pulled(commands)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody answers there
     assert "is here already; whether there is a newer one is not known" in pulled(commands)
     assert commands.run("rm", REPO)[0] == 0

@@ -3,8 +3,7 @@
 Bytes are equal to what llama.cpp's convert_hf_to_gguf.py and its quantiser (as shipped in llama-cpp-python 0.3.36)
 write: same tensors, order, shapes, types and data, and the same metadata, save these, each on purpose:
 
-- `vrt_lite.tokens_per_second`, `vrt_lite.vision.min_pixels`, `.max_pixels` are added to the text file:
-  the position clock and the pixel bounds are in the checkpoint and have no GGUF key.
+- `vrt_lite.tokens_per_second` is added to the text file: the position clock is in the checkpoint and has no GGUF key.
 - `vrt_lite.head.weight` is added where a checkpoint has heads (rm_head.weight), and their tokens are user-defined.
 - `general.license` and `general.source.url` may be set from the command line.
 - `tokenizer.ggml.pre` comes from comparing the split pattern, not from hashing a tokenised test text.
@@ -21,10 +20,12 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from gguf import GGML_QUANT_VERSION, GGUFValueType, GGUFWriter, Metadata, size_label
@@ -94,7 +95,9 @@ def describe_file(
         head = checkpoint.head
         # A head's token is in the run of text that has the caption, where control tokens are not recognised.
         add_tokenizer(writer, checkpoint.folder, half.size("vocab_size"), plain=REWARD_TOKENS if head else ())
-        _add_own_fields(writer, checkpoint)
+        # What a profile needs and GGUF does not define. mtmd does not show the projector's metadata.
+        if clock := checkpoint.config.section("vision_config").values.get("tokens_per_second"):
+            writer.add_float32("vrt_lite.tokens_per_second", float(clock))
         if head:  # the engine knows no such tensor
             writer.add_array(HEAD, head.rows().ravel().tolist())
     file = GgufFile(writer.kv_data[0], targets)
@@ -112,22 +115,14 @@ def _header(file: GgufFile) -> Gguf:
 def _read_authorship(checkpoint: Checkpoint, count: int, given: Mapping[str, Any]) -> Metadata:
     """Read name, licence, authors and so on from the model card with the package gguf, like llama.cpp."""
     logging.getLogger("gguf").setLevel(logging.CRITICAL)  # it logs its guesses; what matters here is raised
-    folder = checkpoint.folder
-    with reading(f"{folder}: README.md's header or generation_config.json"):  # third-party heuristics over any text
-        sampling = {k: v for k, v in vars(Metadata.load(None, folder)).items() if k.startswith("sampling_")}
-        card, parameters = Metadata.load_model_card(folder), Metadata.load_hf_parameters(folder)
-        guess = cast("Any", Metadata).apply_metadata_heuristic
-        metadata: Metadata = guess(Metadata(), card, parameters, Path(checkpoint.name), count)
-    name, label = metadata.name or checkpoint.name, metadata.size_label or size_label(count, count, 0, 0)
-    return replace(metadata, **{"name": name, "size_label": label, **sampling, **given})
-
-
-def _add_own_fields(writer: GGUFWriter, checkpoint: Checkpoint) -> None:
-    """Add what a profile needs and GGUF does not define. mtmd does not show the projector's metadata."""
-    vision, pixels = checkpoint.config.section("vision_config").values, checkpoint.preprocessor
-    if "tokens_per_second" in vision:
-        writer.add_float32("vrt_lite.tokens_per_second", float(vision["tokens_per_second"]))
-    # transformers 5 writes the bounds as edges of `size`, although they are still numbers of pixels.
-    for old, new in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
-        if bound := pixels.values.get(old) or pixels.section("size").values.get(new):
-            writer.add_uint32(f"vrt_lite.vision.{old}", int(bound))
+    what = f"{checkpoint.folder}: README.md's header or generation_config.json"
+    # It guesses from the folder's name as well, which in the hub's cache is another one.
+    with TemporaryDirectory() as place, reading(what):  # third-party heuristics over any text
+        named = Path(place, checkpoint.name)
+        named.mkdir()
+        for path in map(checkpoint.folder.joinpath, ("README.md", "config.json", "generation_config.json")):
+            if path.is_file():
+                shutil.copy(path, named)
+        metadata = Metadata.load(None, named, total_params=count)
+    label = metadata.size_label or size_label(count, count, 0, 0)
+    return replace(metadata, **{"name": metadata.name or checkpoint.name, "size_label": label, **given})

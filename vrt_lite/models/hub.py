@@ -27,6 +27,8 @@ Advance = Callable[[int], None]
 Report = Callable[[str], None]
 """Called with a line for the user at each stage."""
 _ARRIVING: Final = ".arriving"
+_MISSING: Final = (401, 403, 404)
+"""Statuses with which the hub says that there is no such thing, or not without a login; it does not say which."""
 
 
 class Transfer(Protocol):
@@ -43,7 +45,7 @@ class Transfer(Protocol):
 
 
 class UnreachableError(ModelError):
-    """The hub cannot be reached now. A model that is here already may be enough."""
+    """The hub does not give what it is asked for. A model that is here already may be enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,9 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A repository at one commit. `licence` and `base_model` are "" where the hub does not say.
+    """A repository at one commit. `licence` is "" where the hub does not say.
 
-    `base_model` is the repository of the model that this one was made from, as the hub says. `base` is that one's
-    listing, where files are taken from both.
+    `base` is the listing of the model that this one was made from, where files are taken from both.
     """
 
     repository: str
@@ -73,7 +74,6 @@ class Listing:
     licence: str
     files: tuple[HubFile, ...]
     kind: Kind = "model"
-    base_model: str = ""
     base: Listing | None = None
 
     @property
@@ -107,7 +107,6 @@ def list_repository(repository: str, revision: str = "", *, kind: Kind = "model"
         licence=tags.get("license", ""),
         files=tuple(HubFile(f.rfilename, f.size or 0, f.lfs.sha256 if f.lfs else "") for f in info.siblings or ()),
         kind=kind,
-        base_model=tags.get("base_model", "").rpartition(":")[2],
     )
 
 
@@ -194,12 +193,16 @@ def _hub_errors(repository: str) -> Generator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        reason = " ".join(str(error).split()) or type(error).__name__
-        if isinstance(error, errors.HfHubHTTPError):
-            reason = f"status {error.response.status_code}"
+        response = getattr(error, "response", None)
+        if response is not None and response.status_code in _MISSING:
+            raise UnreachableError(
+                f"{endpoint()} has no {repository}, or not all of its files, or wants a login (status "
+                f"{response.status_code}). Check the name; for what is private: `hf auth login`."
+            ) from error
+        reason = f"status {response.status_code}" if response is not None else " ".join(str(error).split())
         raise UnreachableError(
-            f"{endpoint()} gave nothing usable for {repository} ({reason}). Check the name and the connection, for a "
-            "private repository `hf auth login`, and pull again; what has arrived whole is kept."
+            f"{endpoint()} gave nothing usable for {repository} ({reason or type(error).__name__}). Check the "
+            "connection and pull again; what has arrived whole is kept."
         ) from error
 
 
