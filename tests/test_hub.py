@@ -21,8 +21,8 @@ from vrt_lite.models import BUNDLED, bundled_names, find, library
 from vrt_lite.models.gguf import quant_of
 from vrt_lite.models.hub import HubFile, Listing
 from vrt_lite.models.library import recipes
-from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY
 from vrt_lite.pulling import parse_reference, select_files
+from vrt_lite.pulling.pull_source import CONTEXT_BYTES, SHARE_OF_MEMORY
 
 ROOT = Path(__file__).parent.parent
 JUDGE = find("vrt-tiny-0")

@@ -36,9 +36,10 @@ import torch_archive as archive
 from convert.quantize import quantize_pair
 from vrt_lite.conversion.convert_folder import convert_folder, export_pair
 from vrt_lite.errors import ModelError
+from vrt_lite.fitting.pull_options import list_pull_options
 from vrt_lite.models import library
-from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, choose_quant
-from vrt_lite.pulling.checkpoint_pull import CHOICES, describe_sizes
+from vrt_lite.pulling.checkpoint_pull import CHOICES
+from vrt_lite.pulling.pull_source import CONTEXT_BYTES, SHARE_OF_MEMORY, choose_quant
 from vrt_lite.show import screen as screens
 
 CLIPS = [str(Path(__file__).parent.parent / "examples" / name) for name in ("a.mp4", "b.mp4")]
@@ -185,11 +186,12 @@ def test_one_command_makes_a_judge_with_the_bytes_of_the_conversion(published: P
 
 
 def test_the_quant_is_the_largest_that_fits() -> None:
-    texts, projector = describe_sizes(library.recipes()["vr-thinker-7b"].config, CHOICES, "f16")
+    first, *_ = options = list_pull_options("vr-thinker-7b").options
+    sizes = {option.quant.upper(): option.stays for option in options if option.quant in CHOICES}
 
     def chosen(room_gb: float) -> str:
-        usable = room_gb * 1e9 + projector + CONTEXT_BYTES
-        return choose_quant(REPO, texts, projector, memory_bytes=int(usable / SHARE_OF_MEMORY) + 1)
+        usable = room_gb * 1e9 + first.shape.projector + CONTEXT_BYTES
+        return choose_quant(REPO, sizes, memory_bytes=int(usable / SHARE_OF_MEMORY) + 1)
 
     assert [chosen(room) for room in (60, 8.2, 7, 6, 4.8)] == ["Q8_0", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M"]
     with pytest.raises(ModelError, match=rf"fits: the smallest, Q4_K_M, needs .* name it: {REPO}:Q4_K_M"):

@@ -52,6 +52,13 @@ class MachineMemory:
     gpu: Gpu | None = None
 
 
+def total_memory() -> int:
+    """All of this machine's memory, in bytes."""
+    import psutil  # noqa: PLC0415
+
+    return psutil.virtual_memory().total
+
+
 def format_bytes(size: float) -> str:
     """A number of bytes in decimal units: 1.20 GB, or 35.4 MB below a gigabyte."""
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

@@ -13,7 +13,7 @@ from vrt_lite.fitting.memory_estimate import estimate_memory, read_shape
 from vrt_lite.fitting.pull_options import list_pull_options
 from vrt_lite.forecast import predict
 from vrt_lite.interfaces import TimeRange
-from vrt_lite.machine import EngineSettings, format_bytes
+from vrt_lite.machine import EngineSettings, format_bytes, total_memory
 from vrt_lite.models import ModelFiles, bundled_names, find
 from vrt_lite.models.gguf import gguf_bytes, normalise_quant, quant_of
 from vrt_lite.models.library import (
@@ -25,7 +25,6 @@ from vrt_lite.models.library import (
     recipes,
     stored_models,
 )
-from vrt_lite.models.quants import total_memory
 from vrt_lite.settings import Settings
 from vrt_lite.tuning import plan_engine
 

@@ -21,7 +21,7 @@ from vrt_lite.cli.options import (
 )
 from vrt_lite.disk import home
 from vrt_lite.errors import OutOfMemoryError, UsageError
-from vrt_lite.machine import Gpu, MachineMemory, format_bytes
+from vrt_lite.machine import Gpu, MachineMemory, format_bytes, total_memory
 from vrt_lite.settings import EFFORTS
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ def estimate(
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     settings, assumed = take_settings(options), memory_gb is not None or vram_gb is not None
     from vrt_lite.fitting.pull_options import PullOptions  # noqa: PLC0415
-    from vrt_lite.models.quants import total_memory  # noqa: PLC0415
 
     memory = _assume_memory(settings, memory_gb, vram_gb)
     judge = _find_judge(model, projector)

@@ -17,10 +17,9 @@ from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import ModelShape, shape_of
 from vrt_lite.models.gguf import normalise_quant
 from vrt_lite.models.library import recipes
-from vrt_lite.models.quants import choose_quant
 from vrt_lite.profile import Profile, parse_profile
 from vrt_lite.pulling.checkpoint_pull import CHOICES
-from vrt_lite.pulling.pull_source import PROJECTOR_TYPE
+from vrt_lite.pulling.pull_source import PROJECTOR_TYPE, choose_quant
 
 QUANTS: Final = (*CHOICES, "q3_k_m")
 """The quants of a checkpoint that are listed; others can be named."""
@@ -56,9 +55,9 @@ class PullOptions:
 
     def choose(self, memory_bytes: int) -> str:
         """The quant that a pull takes by itself on a machine with this memory; "" if none fits."""
-        texts = {o.quant: o.shape.text_bytes for o in self.options if o.quant in CHOICES or not self.converted}
+        sizes = {o.quant: o.stays for o in self.options if o.quant in CHOICES or not self.converted}
         with contextlib.suppress(ModelError):
-            return choose_quant(self.name, texts, self.options[0].shape.projector, memory_bytes=memory_bytes)
+            return choose_quant(self.name, sizes, memory_bytes=memory_bytes)
         return ""
 
 

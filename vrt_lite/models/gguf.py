@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import mmap
+import os
 import re
 import struct
 from collections.abc import Callable
@@ -154,7 +155,7 @@ def _read_part(path: Path) -> Gguf:
     """The header of one file; ModelError if it is not whole."""
     try:
         with open_to_read(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Reader(data).read()
+            return _read_header(data)
     except OSError as error:
         count = len(parts_of(path))
         advice = f" The model is split into {count} files, and all are needed." if count > 1 else ""
@@ -164,55 +165,50 @@ def _read_part(path: Path) -> Gguf:
         raise ModelError(f"{path} is not a whole GGUF file: {why}. Copy, download or convert it again.") from error
 
 
-class _Reader:
-    """Reads a mapped file from its beginning. Raises ValueError, KeyError or struct.error for one that is damaged."""
+def _read_header(data: mmap.mmap) -> Gguf:
+    """Read a mapped file from its beginning. Raises ValueError, KeyError or struct.error for one that is damaged."""
+    if (magic := data.read(4)) != b"GGUF":
+        raise ValueError(f"it begins with {magic!r}, not b'GGUF'")
+    version, count, entries = _unpack(data, "IQQ")
+    if version not in (2, 3):
+        raise ValueError(f"its version is {version}; 2 and 3 are readable")
+    values = {_read_text(data): _read_value(data, *_unpack(data, "I")) for _ in range(entries)}
+    listed = [(_read_text(data), _read_dimensions(data), *_unpack(data, "IQ")) for _ in range(count)]
+    start = -(-data.tell() // _ALIGNMENT) * _ALIGNMENT
+    # A tensor ends where the next begins: no table of types is needed.
+    ends = sorted({offset for *_, offset in listed} | {len(data) - start})
+    after = dict(itertools.pairwise(ends))
+    tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, kind, offset in listed)
+    return Gguf(values, tuple(tensors))
 
-    def __init__(self, data: mmap.mmap) -> None:
-        self._data, self._at = data, 4
 
-    def read(self) -> Gguf:
-        if (magic := self._data[:4]) != b"GGUF":
-            raise ValueError(f"it begins with {magic!r}, not b'GGUF'")
-        version, count, entries = self._unpack("IQQ")
-        if version not in (2, 3):
-            raise ValueError(f"its version is {version}; 2 and 3 are readable")
-        values = {self._text(): self._value(*self._unpack("I")) for _ in range(entries)}
-        listed = [(self._text(), self._dimensions(), self._unpack("IQ")) for _ in range(count)]
-        start = -(-self._at // _ALIGNMENT) * _ALIGNMENT
-        # A tensor ends where the next begins: no table of types is needed.
-        ends = sorted({offset for _, _, (_, offset) in listed} | {len(self._data) - start})
-        after = dict(itertools.pairwise(ends))
-        tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, (kind, offset) in listed)
-        return Gguf(values, tuple(tensors))
+def _read_value(data: mmap.mmap, kind: int) -> str | int | float | tuple[float, ...]:
+    if kind == _STRING:
+        return _read_text(data)
+    if kind != _ARRAY:
+        return _unpack(data, _SCALARS[kind])[0]
+    item, count = _unpack(data, "IQ")
+    if item == _FLOAT:
+        return _unpack(data, f"{count}f")
+    if item == _STRING:
+        for _ in range(count):
+            _read_text(data)
+    else:
+        data.seek(count * struct.calcsize(_SCALARS[item]), os.SEEK_CUR)
+    return count
 
-    def _value(self, kind: int) -> str | int | float | tuple[float, ...]:
-        if kind == _STRING:
-            return self._text()
-        if kind != _ARRAY:
-            return self._unpack(_SCALARS[kind])[0]
-        item, count = self._unpack("IQ")
-        if item == _FLOAT:
-            return self._unpack(f"{count}f")
-        if item == _STRING:
-            for _ in range(count):
-                self._text()
-        else:
-            self._at += count * struct.calcsize(_SCALARS[item])
-        return count
 
-    def _dimensions(self) -> tuple[int, ...]:
-        [count] = self._unpack("I")
-        if not count:
-            raise ValueError("a tensor has no dimensions")
-        return self._unpack(f"{count}Q")
+def _read_dimensions(data: mmap.mmap) -> tuple[int, ...]:
+    [count] = _unpack(data, "I")
+    if not count:
+        raise ValueError("a tensor has no dimensions")
+    return _unpack(data, f"{count}Q")
 
-    def _text(self) -> str:
-        [size] = self._unpack("Q")
-        self._at += size
-        return self._data[self._at - size : self._at].decode(errors="replace")
 
-    def _unpack(self, codes: str) -> tuple[int, ...]:
-        """Read little-endian numbers. Raises struct.error at the end of the file."""
-        found = struct.unpack_from(f"<{codes}", self._data, self._at)
-        self._at += struct.calcsize(f"<{codes}")
-        return found
+def _read_text(data: mmap.mmap) -> str:
+    return data.read(*_unpack(data, "Q")).decode(errors="replace")
+
+
+def _unpack(data: mmap.mmap, codes: str) -> tuple[int, ...]:
+    """Read little-endian numbers. Raises struct.error at the end of the file."""
+    return struct.unpack(f"<{codes}", data.read(struct.calcsize(f"<{codes}")))

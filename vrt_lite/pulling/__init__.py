@@ -1,7 +1,8 @@
 """Pulls a model from the hub: lists the repository, fetches what is needed, and checks digests and the pair.
 
-A repository holds GGUF files (`gguf_files`), or a checkpoint that is converted here (`checkpoint_pull`). A pull may be
-killed at any time: files arrive in a partial folder, which becomes the model when all is checked (see `library`).
+A repository holds GGUF files, or a checkpoint that is converted here (`checkpoint_pull`). A text GGUF may be split into
+parts (NAME-00001-of-00003.gguf): all are taken, and stay as they are. A pull may be killed at any time: files arrive in
+a partial folder, which becomes the model when all is checked (see `library`).
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from vrt_lite.disk import disk_errors, locked, write_file
-from vrt_lite.errors import UsageError
+from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.machine import format_bytes, total_memory
 from vrt_lite.models import find, library
-from vrt_lite.models.hub import Transfer, UnreachableError
-from vrt_lite.models.library import Manifest, StoredModel, describe_file, is_whole, remove_folder
+from vrt_lite.models.gguf import normalise_quant, part_names, projector_rank, quant_of
+from vrt_lite.models.hub import HubFile, Listing, Transfer, UnreachableError, download
+from vrt_lite.models.library import Manifest, StoredFile, StoredModel, describe_file, is_whole, keep_only, remove_folder
 from vrt_lite.profile import PROFILE_NAME, read_portable
-from vrt_lite.pulling.gguf_files import pull_gguf, select_files
 from vrt_lite.pulling.pull_source import (
     PROJECTOR_TYPE,
     Pull,
+    choose_quant,
     fetch_small_files,
-    is_checkpoint,
     list_source,
     parse_reference,
 )
@@ -69,20 +71,65 @@ def pull(
             same.folder.replace(begun.folder)
         licence = source.licence or listed.licence or "not stated; see the model's page"
         progress.say(f"licence: {licence}{source.licence_url and f' ({source.licence_url})'}")
-        if is_checkpoint(listed):
+        if any(file.path.lower().endswith(".gguf") for file in listed.files):
+            if projector_type:
+                raise UsageError(
+                    f"{source.repository} publishes GGUF files, which are taken as they are. Leave out "
+                    "--projector-type."
+                )
+            quant, files = _pull_gguf(begun)
+        else:
             from vrt_lite.pulling.checkpoint_pull import pull_checkpoint  # noqa: PLC0415 - numpy
 
             quant, files = pull_checkpoint(begun)
-        elif projector_type:
-            raise UsageError(
-                f"{source.repository} publishes GGUF files, which are taken as they are. Leave out --projector-type."
-            )
-        else:
-            quant, files = pull_gguf(begun)
         text, whose = (given, str(profile)) if given else _find_profile(begun)
         progress.say(f"profile: {whose}")
         manifest = Manifest(source.name, source.repository, listed.commits, quant, licence, tuple(files))
         return _install(begun, _write_profile(begun.folder, manifest, text))
+
+
+def _pull_gguf(pull: Pull) -> tuple[str, list[StoredFile]]:
+    """Put text model and projector into the partial folder. Returns the text's quant, and all files."""
+    listed, folder, progress = pull.listed, pull.folder, pull.progress
+    wanted = select_files(listed, quant=pull.source.quant, memory_bytes=total_memory())
+    projector, text, *_ = wanted
+    quant, size = quant_of(text.name), sum(file.size for file in wanted)
+    told = f"{quant or 'an unnamed quant'}, {format_bytes(size)}"
+    progress.say(f"{pull.source.name}: {listed.repository} at {listed.revision[:12]}, {told}")
+    folder.mkdir(parents=True, exist_ok=True)
+    keep_only(folder, {file.name for file in wanted})
+    pull.check_room(size)
+    progress.begin("fetching", size)
+    for file in wanted:
+        download(listed, file, folder / file.name, progress.advance)
+        progress.say(f"{file.name}: {format_bytes(file.size)}, sha256 checked")
+    return quant, [
+        StoredFile(file.name, "projector" if file is projector else "text", file.size, file.sha256) for file in wanted
+    ]
+
+
+def select_files(listed: Listing, *, quant: str, memory_bytes: int) -> list[HubFile]:
+    """The files to fetch: the projector, and the text in one file or in parts.
+
+    ModelError if there are none, if not all of the quant is listed, or if none fits into memory.
+    """
+    repository, quant = listed.repository, normalise_quant(quant)
+    ggufs = [f for f in listed.files if f.path.lower().endswith(".gguf") and "imatrix" not in f.path.lower()]
+    projectors = [file for file in ggufs if "mmproj" in file.name.lower()]
+    texts = {file.path: file for file in ggufs if file not in projectors}
+    # Of two with one quant the last is taken, which is the one in fewer parts.
+    ordered = sorted(set(map(part_names, texts)), key=lambda names: (len(names), names), reverse=True)
+    whole = {quant_of(texts[names[0]].name): [texts[n] for n in names] for names in ordered if texts.keys() >= {*names}}
+    for kind, found in (("GGUF text model with all its parts", whole), ("projector (*mmproj*.gguf)", projectors)):
+        if not found:
+            raise ModelError(f"{repository} publishes no {kind}: pull another.")
+    projector = min(projectors, key=lambda file: (projector_rank(file.name), file.size))
+    if not quant:
+        sizes = {name: projector.size + sum(file.size for file in files) for name, files in whole.items()}
+        quant = choose_quant(repository, sizes, memory_bytes=memory_bytes)
+    if quant not in whole:
+        raise ModelError(f"{repository} has no quant {quant!r} with all its parts; it has {', '.join(sorted(whole))}.")
+    return [projector, *whole[quant]]
 
 
 def _find_profile(pull: Pull) -> tuple[bytes, str]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from vrt_lite.conversion.checkpoint import INDEX, ONLY_SHARD, STATE, list_shards
 from vrt_lite.conversion.convert_folder import PairPlan, begin, plan_pair, write_shard
@@ -21,12 +21,18 @@ from vrt_lite.conversion.type_names import TYPES
 from vrt_lite.conversion.weights import read_json
 from vrt_lite.disk import write_file
 from vrt_lite.errors import ModelError
-from vrt_lite.machine import format_bytes
+from vrt_lite.machine import format_bytes, total_memory
 from vrt_lite.models.gguf import normalise_quant
-from vrt_lite.models.hub import HubFile, Listing, download
-from vrt_lite.models.library import Recipe, StoredFile, describe_file, keep_only
-from vrt_lite.models.quants import SHARE_OF_MEMORY, choose_quant, total_memory
-from vrt_lite.pulling.pull_source import MODEL_FILES, OWN_FILES, Pull, fetch_small_files
+from vrt_lite.models.hub import HubFile, download
+from vrt_lite.models.library import StoredFile, describe_file, keep_only
+from vrt_lite.pulling.pull_source import (
+    MODEL_FILES,
+    OWN_FILES,
+    SHARE_OF_MEMORY,
+    Pull,
+    choose_quant,
+    fetch_small_files,
+)
 
 CHOICES: Final = ("q8_0", "q6_k", "q5_k_m", "q4_k_m")
 """The types among which a pull chooses by itself, the largest first."""
@@ -50,14 +56,16 @@ def pull_checkpoint(pull: Pull) -> tuple[str, list[StoredFile]]:
     fetch_small_files(listed.base or listed, checkpoint, MODEL_FILES)
     fetch_small_files(listed, checkpoint, OWN_FILES)
     with pull.keep_nothing_refused():
-        shards, config = find_shards(pull.source, listed, checkpoint), read_json(checkpoint / "config.json").values
-        texts, projector_bytes = describe_sizes(config, [asked] if asked else CHOICES, kind)
+        shards, config = _find_shards(pull, checkpoint), read_json(checkpoint / "config.json").values
+        kinds = [asked] if asked else CHOICES
+        pairs = {each.upper(): describe_pair(config, text_type=each, projector_type=kind) for each in kinds}
+    sizes = {quant: text.size + projector.size for quant, (text, projector) in pairs.items()}
     quant, why = asked.upper(), "as asked for"
     if not asked:
-        quant = choose_quant(pull.source.name, texts, projector_bytes, memory_bytes=total_memory())
+        quant = choose_quant(pull.source.name, sizes, memory_bytes=total_memory())
         why = f"the largest for {SHARE_OF_MEMORY:.0%} of this machine's memory"
     progress.say(f"quant: {quant}, {why}; projector: {kind.upper()}")
-    pull.check_room(texts[quant] + projector_bytes + max(shard.size for shard in shards.values()))
+    pull.check_room(sizes[quant] + max(shard.size for shard in shards.values()))
     if state := shards.get(STATE):  # the files' headers have its heads and their number of tokens
         progress.begin("fetching", state.size)
         download(listed, state, checkpoint / STATE, progress.advance)
@@ -68,23 +76,16 @@ def pull_checkpoint(pull: Pull) -> tuple[str, list[StoredFile]]:
     return quant, [describe_file(projector, "projector"), describe_file(text, "text")]
 
 
-def find_shards(source: Recipe, listed: Listing, folder: Path) -> dict[str, HubFile]:
+def _find_shards(pull: Pull, folder: Path) -> dict[str, HubFile]:
     """Return the shards by name: the recipe's state, those that the index names, or the only one.
 
     ModelError if one is not listed.
     """
-    here = {file.path: file for file in listed.files}
-    names = {source.state} if source.state else {*list_shards(folder / INDEX).values()} or {ONLY_SHARD}
+    here, state = {file.path: file for file in pull.listed.files}, pull.source.state
+    names = {state} if state else {*list_shards(folder / INDEX).values()} or {ONLY_SHARD}
     if missing := sorted(names - here.keys()):
-        raise ModelError(f"{listed.repository} lists neither a GGUF file nor the shard {missing[0]!r:.80}.")
+        raise ModelError(f"{pull.listed.repository} lists neither a GGUF file nor the shard {missing[0]!r:.80}.")
     return {here[name].name: here[name] for name in names}
-
-
-def describe_sizes(config: Mapping[str, Any], types: Iterable[str], projector_type: str) -> tuple[dict[str, int], int]:
-    """Return the bytes of the text's tensors by its quant, and those of the projector's."""
-    pairs = {kind.upper(): describe_pair(config, text_type=kind, projector_type=projector_type) for kind in types}
-    *_, (_, projector) = pairs.values()
-    return {kind: text.size for kind, (text, _) in pairs.items()}, projector.size
 
 
 def _convert(pull: Pull, shards: Mapping[str, HubFile], plan: PairPlan, checkpoint: Path) -> None:

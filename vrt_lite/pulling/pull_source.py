@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,11 @@ from vrt_lite.profile import PROFILE_NAME
 
 PROJECTOR_TYPE: Final = "f16"
 """That of a checkpoint that is converted, if no other is asked for."""
+CONTEXT_BYTES: Final = 2**30
+"""Assumed size of context and compute buffers, where the model's own numbers are not known."""
+SHARE_OF_MEMORY: Final = 0.7
+"""The share of a machine's memory that a judge may take."""
+_NOT_QUANTISED = ("F16", "BF16", "F32")
 _REPOSITORY = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _WEIGHTS = (".gguf", ".safetensors", ".pth")
 _MOST_SMALL_BYTES = 64 << 20  # a published tokenizer.json has 11 MB
@@ -78,30 +83,24 @@ def parse_reference(reference: str) -> Recipe:
 
 def list_source(source: Recipe) -> Listing:
     """List the repository, and with it the base that the recipe names. ModelError if it is not safe to fetch."""
-    listed = list_repository(source.repository, source.revision)
-    base = list_repository(source.base) if source.base else None
-    for one in filter(None, (listed, base)):
-        _check_files(one)
-    return replace(listed, base=base)
+    base = _list_checked(source.base) if source.base else None
+    return replace(_list_checked(source.repository, source.revision), base=base)
 
 
-def _check_files(listed: Listing) -> None:
-    """Check that paths stay inside a folder, small files are small, and weights have a digest. Raises ModelError."""
+def _list_checked(repository: str, revision: str = "") -> Listing:
+    """List a repository: paths stay inside a folder, small files are small, and weights have a digest."""
+    listed = list_repository(repository, revision)
     for file in listed.files:
         if not all(map(is_plain_name, file.path.split("/"))):
-            raise ModelError(f"{listed.repository} lists the unsafe file name {file.path!r}; nothing was fetched.")
+            raise ModelError(f"{repository} lists the unsafe file name {file.path!r}; nothing was fetched.")
         if file.path in SMALL_FILES and file.size > _MOST_SMALL_BYTES:
             raise ModelError(
-                f"{listed.repository} lists {file.path} with {format_bytes(file.size)}; at most "
+                f"{repository} lists {file.path} with {format_bytes(file.size)}; at most "
                 f"{format_bytes(_MOST_SMALL_BYTES)} are read, so nothing was fetched."
             )
         if file.path.endswith(_WEIGHTS) and not file.sha256:
             raise ModelError(f"The hub gives no sha256 for {file.path}, so it cannot be checked; nothing was fetched.")
-
-
-def is_checkpoint(listed: Listing) -> bool:
-    """Whether a repository is to be converted: it publishes no GGUF."""
-    return not any(file.path.lower().endswith(".gguf") for file in listed.files)
+    return listed
 
 
 def fetch_small_files(listed: Listing, folder: Path, names: Collection[str]) -> None:
@@ -109,3 +108,22 @@ def fetch_small_files(listed: Listing, folder: Path, names: Collection[str]) -> 
     for file in listed.files:
         if file.path in names:
             download(listed, file, folder / file.path, lambda count: None)
+
+
+def choose_quant(name: str, sizes: Mapping[str, int], *, memory_bytes: int) -> str:
+    """The best quant of a model, by the bytes of both files with each, for a machine's memory. ModelError if none fits.
+
+    It is the largest that is quantised: above Q8_0 a judge gains nothing that can be measured. One that is not
+    quantised is taken if no other fits.
+    """
+    room = int(memory_bytes * SHARE_OF_MEMORY) - CONTEXT_BYTES
+    fits = [quant for quant in sizes if sizes[quant] <= room]
+    quantised = [quant for quant in fits if quant not in _NOT_QUANTISED]
+    if fits:
+        return max(quantised or fits, key=sizes.__getitem__)
+    least = min(sizes, key=sizes.__getitem__)
+    raise ModelError(
+        f"No quant of {name} fits: the smallest, {least}, needs about {format_bytes(sizes[least] + CONTEXT_BYTES)}, "
+        f"and this machine can give {format_bytes(room + CONTEXT_BYTES)}. To pull it all the same, name it: "
+        f"{name}:{least}"
+    )

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from vrt_lite.clip_files import ASSUMED_FPS, MOST_FPS, PICTURE_SUFFIXES
 from vrt_lite.errors import UsageError, VrtError
+from vrt_lite.machine import total_memory
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import stored_models
 from vrt_lite.protocol.messages import LONGEST_PROMPT
@@ -109,7 +110,6 @@ def list_folder(state: ServerState, path: str = "") -> dict[str, Any]:
 def list_judges(state: ServerState) -> dict[str, Any]:
     """List the models that are here, or can be pulled."""
     from vrt_lite.model_list import list_models  # noqa: PLC0415
-    from vrt_lite.models.quants import total_memory  # noqa: PLC0415
 
     memory = total_memory()
     models = [asdict(entry) | {"fits": entry.memory_bytes <= memory} for entry in list_models()]
