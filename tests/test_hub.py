@@ -22,7 +22,7 @@ from vrt_lite.models.gguf import quant_of
 from vrt_lite.models.hub import HubFile, Listing
 from vrt_lite.models.library import recipes
 from vrt_lite.pulling import parse_reference, select_files
-from vrt_lite.pulling.pull_source import CONTEXT_BYTES, SHARE_OF_MEMORY
+from vrt_lite.pulling.pull_source import SHARE_OF_MEMORY
 
 ROOT = Path(__file__).parent.parent
 JUDGE = find("vrt-tiny-0")
@@ -362,13 +362,16 @@ def test_the_quant_is_the_largest_good_one_that_fits() -> None:
     listed = Listing(REPO, "0" * 40, "", tuple(files))
 
     def chosen(room_gb: float) -> str:
-        usable = int(room_gb * 1e9) + 10**9 + CONTEXT_BYTES
+        usable = (room_gb + 1) * 1e9
         projector, text = select_files(listed, quant="", memory_bytes=int(usable / SHARE_OF_MEMORY) + 1)
         assert projector.name == "x.mmproj-f16.gguf"
         return quant_of(text.name)
 
     assert [chosen(room) for room in (64, 8.2, 7, 4.8, 4, 3.1)] == ["Q8_0", "Q8_0", "Q6_K", "Q4_K_M", "Q3_K_M", "Q2_K"]
-    with pytest.raises(ModelError, match=r"No quant of .* fits: the smallest, Q2_K, needs .* name it: .*:Q2_K"):
+    with pytest.raises(
+        ModelError,
+        match=r"No quant of .* fits: the smallest, Q2_K, has 4.00 GB, and 60% .* is 3.00 GB. .* name it: .*:Q2_K",
+    ):
         chosen(2)
     assert select_files(listed, quant="F16", memory_bytes=0)[1].name == "x-f16.gguf"
     names = ("q8_0", "IQ4_XS", "UD-Q4_K_XL", "fp16", "BF16-00001-of-00002", "model")

@@ -39,7 +39,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.fitting.pull_options import list_pull_options
 from vrt_lite.models import library
 from vrt_lite.pulling.checkpoint_pull import CHOICES
-from vrt_lite.pulling.pull_source import CONTEXT_BYTES, SHARE_OF_MEMORY, choose_quant
+from vrt_lite.pulling.pull_source import SHARE_OF_MEMORY, choose_quant
 from vrt_lite.show import screen as screens
 
 CLIPS = [str(Path(__file__).parent.parent / "examples" / name) for name in ("a.mp4", "b.mp4")]
@@ -190,11 +190,11 @@ def test_the_quant_is_the_largest_that_fits() -> None:
     sizes = {option.quant.upper(): option.stays for option in options if option.quant in CHOICES}
 
     def chosen(room_gb: float) -> str:
-        usable = room_gb * 1e9 + first.shape.projector + CONTEXT_BYTES
+        usable = room_gb * 1e9 + first.shape.projector
         return choose_quant(REPO, sizes, memory_bytes=int(usable / SHARE_OF_MEMORY) + 1)
 
     assert [chosen(room) for room in (60, 8.2, 7, 6, 4.8)] == ["Q8_0", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M"]
-    with pytest.raises(ModelError, match=rf"fits: the smallest, Q4_K_M, needs .* name it: {REPO}:Q4_K_M"):
+    with pytest.raises(ModelError, match=rf"fits: the smallest, Q4_K_M, has 6.03 GB, .* name it: {REPO}:Q4_K_M"):
         chosen(4)
 
 

@@ -104,7 +104,7 @@ def test_padding_alone_changes_nothing(out: Path, vision_error: VisionError) -> 
     types = {tensor.name: tensor.type for tensor in exact.targets}
     targets = [replace(target, type=types[target.name]) for target in file.targets]
     sealed = seal("mmproj-padded.gguf", replace(file, targets=targets))
-    (padded,) = write_planned(PairPlan((sealed,)), out, out)
+    (padded,) = write_planned(PairPlan((sealed,)), out, out, print)
     assert read_gguf(padded).number("clip.vision.feed_forward_length") % 256 == 0
     assert vision_error(padded) < 1e-6
 

@@ -105,8 +105,9 @@ def list_tensors(folder: Path, needed: Collection[str]) -> dict[str, str]:
     The index says it. Without one there is one shard. No shard need be there. Raises ModelError.
     """
     listed = list_shards(folder / INDEX) or dict.fromkeys(needed, ONLY_SHARD)
-    check_tensors(folder / INDEX, {canonical(name) for name in listed}, needed)
-    return {canonical(name): shard for shard, name in sorted((shard, name) for name, shard in listed.items())}
+    tensors = {canonical(name): shard for name, shard in sorted(listed.items(), key=lambda item: item[::-1])}
+    check_tensors(folder / INDEX, tensors, needed)
+    return tensors
 
 
 def list_shards(index: Path) -> dict[str, str]:

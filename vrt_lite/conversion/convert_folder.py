@@ -62,7 +62,7 @@ def begin(plan: PairPlan, folder: Path) -> None:
             file.truncate(len(planned.header) + sum(aligned(target.size) for target in planned.targets))
 
 
-def write_shard(plan: PairPlan, folder: Path, shard: Path, advance: Callable[[int], None] = lambda size: None) -> None:
+def write_shard(plan: PairPlan, folder: Path, shard: Path, advance: Callable[[int], None]) -> None:
     """Convert a shard. When it returns, all of it is on disk.
 
     `advance` is called with the bytes of each block. Raises ModelError if the file is not the shard that was planned,
@@ -87,8 +87,6 @@ def convert_folder(
     source: Path,
     out: Path,
     *,
-    text_type: str = "q8_0",
-    projector_type: str = "f16",
     progress: Advance = lambda done, total: None,
     **options: Any,
 ) -> list[Path]:
@@ -98,8 +96,7 @@ def convert_folder(
     what was written. Raises ModelError for a checkpoint that cannot be used, UsageError for a full disk, an unfit name,
     or another model's profile in `out`.
     """
-    plan = plan_pair(source, text_type=text_type, projector_type=projector_type, **options)
-    return write_planned(plan, out, source.resolve(), progress)
+    return write_planned(plan_pair(source, **options), out, source.resolve(), progress)
 
 
 export_pair = partial(convert_folder, exported=True)
@@ -109,8 +106,8 @@ export_pair = partial(convert_folder, exported=True)
 def plan_pair(
     folder: Path,
     *,
-    text_type: str,
-    projector_type: str,
+    text_type: str = "q8_0",
+    projector_type: str = "f16",
     name: str | None = None,
     authorship: Mapping[str, str] | None = None,
     imatrix: Path | None = None,
@@ -146,7 +143,7 @@ def plan_pair(
     return PairPlan(tuple(files), read_portable(profile or beside) if profile or beside.is_file() else b"")
 
 
-def write_planned(plan: PairPlan, out: Path, source: Path, progress: Advance = lambda done, total: None) -> list[Path]:
+def write_planned(plan: PairPlan, out: Path, source: Path, progress: Advance) -> list[Path]:
     """Write the files of a plan whose shards are all in `source`. `progress` is called with bytes done and in all.
 
     One process at a time writes files of this name; another waits. Raises ModelError for a shard that is not as planned

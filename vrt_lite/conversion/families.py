@@ -7,28 +7,20 @@ number: rotations, colours, and which blocks differ from the others.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from gguf import GGUFValueType, GGUFWriter
 
 from vrt_lite.conversion.gguf_writer import Target
-from vrt_lite.conversion.weights import JsonObject
+from vrt_lite.conversion.weights import JsonObject, read_rules
 from vrt_lite.errors import ModelError
 
 _LAYERS = ("num_hidden_layers", "depth")
 _MOST_LAYERS, _MOST = 1024, 2**22
 """No model has so many layers, nor so much of anything else. There is an object for each layer and each token."""
-
-
-@cache
-def _tables() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -82,7 +74,7 @@ def read_halves(whole: JsonObject) -> tuple[Half, Half]:
 
     llama.cpp has some values built in. So other values would be wrong without a message, and are refused.
     """
-    families, halves = _tables()["families"], _tables()["halves"]
+    families, halves = (read_rules("families")[part] for part in ("families", "halves"))
     if (kind := str(whole.values.get("model_type"))) not in families:
         raise whole.value_error("model_type", f"{' or '.join(map(repr, families))}; no other can be exported")
     text, tower = (halves[name] for name in families[kind])
@@ -96,7 +88,7 @@ def read_halves(whole: JsonObject) -> tuple[Half, Half]:
 
 def list_targets(half: Half) -> Iterator[Target]:
     """Return where every tensor of the checkpoint goes, in F32; a tied output is not stored twice."""
-    groups = (_tables()["tensors"][group] for group in half.table["tensors"])
+    groups = (read_rules("families")["tensors"][group] for group in half.table["tensors"])
     for source, (names, *words) in ChainMap(*groups).items():
         if half.is_tied and source == "lm_head.weight":
             continue

@@ -8,27 +8,18 @@ quantiser's as well, so that the file has the same bytes.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGML_QUANT_VERSION, GGUFValue, GGUFValueType, LlamaFileType
 
 from vrt_lite.conversion.gguf_writer import GgufFile, Target, Type
-from vrt_lite.conversion.weights import read_weights
+from vrt_lite.conversion.weights import read_rules, read_weights
 from vrt_lite.errors import ModelError
 
-_BLOCK = re.compile(r"blk\.(\d+)\.")
 _FEED_FORWARD = "clip.vision.feed_forward_length"
-
-
-@cache
-def _rules() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 def file_type(name: str) -> LlamaFileType:
@@ -44,7 +35,7 @@ def storage_type(name: str, shape: tuple[int, ...], wanted: Type) -> Type:
     if ".patch_embd.weight" in name:
         return Type.F16 if wanted is Type.F16 else Type.F32  # the convolution kernels know only these
     # A row must be whole blocks, as 3420 in the 7B's vision tower is not.
-    choices = (wanted, Type[_rules()["larger"].get(wanted.name, wanted.name)])
+    choices = (wanted, Type[read_rules("quantization")["larger"].get(wanted.name, wanted.name)])
     return next((choice for choice in choices if not shape[-1] % block_size(choice)), Type.F16)
 
 
@@ -77,6 +68,7 @@ def quantize_text(file: GgufFile, kind: str, *, importance: Mapping[str, np.ndar
     layers, heads, kv_heads = (int(file.fields[key].value) for key in keys)
     tied = all(target.name != "output.weight" for target in file.targets)
     main = Type[re.sub("_[SML]$", "", kind.upper())]
+    rules = [rule for rule in read_rules("quantization")["parts"] if kind in rule["files"]]
     targets = list[Target]()
     # In the order of llama.cpp's loader: tensors outside the layers, then each layer; by name in each.
     for target in sorted(file.targets, key=lambda target: (_layer(target.name), target.name.encode())):
@@ -85,8 +77,8 @@ def quantize_text(file: GgufFile, kind: str, *, importance: Mapping[str, np.ndar
             wanted = Type.Q8_0 if main is Type.Q8_0 or target.shape[-1] % block_size(main) else Type.Q6_K
         else:
             holds = _list_conditions(_layer(target.name), layers, heads // kv_heads, importance is not None)
-            rules = (rule for rule in _rules()["parts"] if kind in rule["files"] and part in rule["parts"])
-            wanted = next((Type[rule["type"]] for rule in rules if holds[rule.get("where", "always")]), main)
+            named = (rule for rule in rules if part in rule["parts"])
+            wanted = next((Type[rule["type"]] for rule in named if holds[rule.get("where", "always")]), main)
         stored = storage_type(target.name, target.shape, wanted)
         targets.append(replace(target, type=stored, importance=_weights_of(target, importance or {})))
     # The quantiser sets these two anew, so they come last.
@@ -162,5 +154,4 @@ def _weights_of(target: Target, importance: Mapping[str, np.ndarray]) -> np.ndar
 
 
 def _layer(name: str) -> int:
-    found = _BLOCK.match(name)
-    return int(found[1]) if found else -1
+    return int(name.split(".")[1]) if name.startswith("blk.") else -1

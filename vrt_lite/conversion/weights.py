@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import tomllib
 from collections import OrderedDict
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from zipfile import ZipFile
@@ -114,6 +116,12 @@ def read_json(path: Path) -> JsonObject:
     """Read a JSON object. Raises ModelError."""
     with reading(path), open_to_read(path) as file:
         return JsonObject(f"{path}", {**json.loads(file.read())})
+
+
+@cache
+def read_rules(name: str) -> dict[str, Any]:
+    """Read a table of this package, NAME.toml."""
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text("utf-8"))
 
 
 def canonical(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections import defaultdict
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -20,8 +21,10 @@ from vrt_lite.evaluation.layouts import Layout, find_set_name, layouts_of
 from vrt_lite.evaluation.sets import Place, locate_set, read_set
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import hub
-from vrt_lite.models.hub import HubFile, Listing, Report, UnreachableError, check_free_space, download
+from vrt_lite.models.hub import HubFile, Listing, UnreachableError, check_free_space, download
 
+Report = Callable[[str], None]
+"""Called with a line for the user at each stage."""
 _ADDRESS: Final = re.compile(
     r"https?://(?:huggingface\.co|hf\.co)/datasets/([^/]+/[^/]+)/(?:blob|resolve)/([^/]+)/([^?#]+)"
 )

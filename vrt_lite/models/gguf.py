@@ -173,12 +173,12 @@ def _read_header(data: mmap.mmap) -> Gguf:
     if version not in (2, 3):
         raise ValueError(f"its version is {version}; 2 and 3 are readable")
     values = {_read_text(data): _read_value(data, *_unpack(data, "I")) for _ in range(entries)}
-    listed = [(_read_text(data), _read_dimensions(data), *_unpack(data, "IQ")) for _ in range(count)]
+    listed = [(_read_text(data), _read_dimensions(data), _unpack(data, "IQ")) for _ in range(count)]
     start = -(-data.tell() // _ALIGNMENT) * _ALIGNMENT
     # A tensor ends where the next begins: no table of types is needed.
-    ends = sorted({offset for *_, offset in listed} | {len(data) - start})
+    ends = sorted({offset for _, _, (_, offset) in listed} | {len(data) - start})
     after = dict(itertools.pairwise(ends))
-    tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, kind, offset in listed)
+    tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, (kind, offset) in listed)
     return Gguf(values, tuple(tensors))
 
 

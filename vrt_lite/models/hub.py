@@ -24,8 +24,6 @@ from vrt_lite.models.library import delete, is_whole
 Kind = Literal["model", "dataset"]
 Advance = Callable[[int], None]
 """Called with bytes that arrived. What it raises ends the download."""
-Report = Callable[[str], None]
-"""Called with a line for the user at each stage."""
 _ARRIVING: Final = ".arriving"
 _MISSING: Final = (401, 403, 404)
 """Statuses with which the hub says that there is no such thing, or not without a login; it does not say which."""
@@ -99,12 +97,11 @@ def list_repository(repository: str, revision: str = "", *, kind: Kind = "model"
         raise ModelError(
             f"{endpoint()} gave no commit for {repository}; it does not seem to be a hub. See HF_ENDPOINT."
         )
-    # Of two of a kind the first counts.
-    tags: dict[str, str] = dict(tag.split(":", 1) for tag in reversed(info.tags or ()) if ":" in tag)
+    licences = (tag.removeprefix("license:") for tag in info.tags or () if tag.startswith("license:"))
     return Listing(
         repository,
         info.sha,
-        licence=tags.get("license", ""),
+        licence=next(licences, ""),
         files=tuple(HubFile(f.rfilename, f.size or 0, f.lfs.sha256 if f.lfs else "") for f in info.siblings or ()),
         kind=kind,
     )
@@ -124,10 +121,11 @@ def download(listed: Listing, file: HubFile, to: Path, advance: Advance | None =
     delete(folder)  # what a killed process left
     try:
         with _hub_errors(listed.repository):
-            path = _fetch(listed, file, folder, advance)
-        if not is_whole(path, file.size, file.sha256):
+            _fetch(listed, file, folder, advance)
+        arrived = folder / file.path
+        if not is_whole(arrived, file.size, file.sha256):
             raise _damaged(listed, file)
-        path.replace(to)
+        arrived.replace(to)
     finally:
         delete(folder)
 
@@ -139,7 +137,7 @@ def _damaged(listed: Listing, file: HubFile) -> ModelError:
     )
 
 
-def _fetch(listed: Listing, file: HubFile, folder: Path, advance: Advance | None) -> Path:
+def _fetch(listed: Listing, file: HubFile, folder: Path, advance: Advance | None) -> None:
     import huggingface_hub
 
     client, counted = cast("Any", huggingface_hub), 0  # only partly typed
@@ -166,11 +164,10 @@ def _fetch(listed: Listing, file: HubFile, folder: Path, advance: Advance | None
         # Releases below 1, which transformers 4.57 needs, tell nothing.
         if "tqdm_class" in inspect.signature(fetch).parameters:
             more = {"tqdm_class": Bar}
-    where = {"repo_type": listed.kind, "revision": listed.revision, "endpoint": endpoint(), "local_dir": folder}
-    path: str = fetch(listed.repository, file.path, **where, **more)
+    more |= {"repo_type": listed.kind, "revision": listed.revision, "endpoint": endpoint(), "local_dir": folder}
+    fetch(listed.repository, file.path, **more)
     if advance:
         advance(file.size - counted)
-    return Path(path)
 
 
 @contextlib.contextmanager

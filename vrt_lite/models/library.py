@@ -147,16 +147,12 @@ def describe_file(path: Path, role: Role) -> StoredFile:
 
 def _read(folder: Path) -> StoredModel | None:
     """Read the model in a folder; None if it has no manifest of a model."""
-    if folder.is_symlink() or not is_plain_name(folder.name):
-        return None
-    try:
+    with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError):
         manifest = msgspec.json.decode((folder / MANIFEST_NAME).read_bytes(), type=Manifest)
-    except (OSError, msgspec.MsgspecError, RecursionError):
-        return None
-    plain = all(is_plain_name(file.name) for file in manifest.files)
-    return (
-        StoredModel(folder, manifest) if plain and {"text", "projector"} <= {f.role for f in manifest.files} else None
-    )
+        plain = all(is_plain_name(each.name) for each in (folder, *manifest.files)) and not folder.is_symlink()
+        if plain and {"text", "projector"} <= {file.role for file in manifest.files}:
+            return StoredModel(folder, manifest)
+    return None
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

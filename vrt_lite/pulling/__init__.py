@@ -42,12 +42,12 @@ def pull(
     source, given = parse_reference(reference), read_portable(profile) if profile else b""
     waiting = f"waiting for another process that is changing {source.name}"
     with disk_errors(), locked(source.name, lambda: progress.say(waiting)):
-        # What is not asked for stays as it is here.
-        here = library.find_stored(source.name)
-        has = (here.manifest.quant, here.manifest.projector_type) if here else ("", "")
-        wanted = (source.quant or has[0], projector_type or has[1])
-        same = here if (wanted[0].upper(), wanted[1]) == has else None
-        source = replace(source, quant=wanted[0])
+        same, kind = library.find_stored(source.name), projector_type
+        if same:  # what is not asked for stays as it is here
+            has = same.manifest
+            source, kind = replace(source, quant=source.quant or has.quant), kind or has.projector_type
+            if (source.quant.upper(), kind) != (has.quant, has.projector_type):
+                same = None
         try:
             listed = list_source(source)
         except UnreachableError as error:
@@ -55,7 +55,7 @@ def pull(
                 raise
             progress.say(f"{source.name} is here already; whether there is a newer one is not known: {error}")
             return same
-        begun = Pull(source, listed, wanted[1] or PROJECTOR_TYPE, progress)
+        begun = Pull(source, listed, kind or PROJECTOR_TYPE, progress)
         if same and same.manifest.revision == listed.commits:
             # A pull that was killed in its last step left what it had converted from, and its journal.
             library.keep_files(same.folder, same.manifest)

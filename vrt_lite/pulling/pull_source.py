@@ -20,10 +20,8 @@ from vrt_lite.profile import PROFILE_NAME
 
 PROJECTOR_TYPE: Final = "f16"
 """That of a checkpoint that is converted, if no other is asked for."""
-CONTEXT_BYTES: Final = 2**30
-"""Assumed size of context and compute buffers, where the model's own numbers are not known."""
-SHARE_OF_MEMORY: Final = 0.7
-"""The share of a machine's memory that a judge may take."""
+SHARE_OF_MEMORY: Final = 0.6
+"""The share of a machine's memory that a model's files may have. Context, frames and other programs have the rest."""
 _NOT_QUANTISED = ("F16", "BF16", "F32")
 _REPOSITORY = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _WEIGHTS = (".gguf", ".safetensors", ".pth")
@@ -111,19 +109,16 @@ def fetch_small_files(listed: Listing, folder: Path, names: Collection[str]) -> 
 
 
 def choose_quant(name: str, sizes: Mapping[str, int], *, memory_bytes: int) -> str:
-    """The best quant of a model, by the bytes of both files with each, for a machine's memory. ModelError if none fits.
+    """The best quant of a model for a machine's memory, by the bytes of both files with each. ModelError if none fits.
 
     It is the largest that is quantised: above Q8_0 a judge gains nothing that can be measured. One that is not
     quantised is taken if no other fits.
     """
-    room = int(memory_bytes * SHARE_OF_MEMORY) - CONTEXT_BYTES
-    fits = [quant for quant in sizes if sizes[quant] <= room]
-    quantised = [quant for quant in fits if quant not in _NOT_QUANTISED]
-    if fits:
-        return max(quantised or fits, key=sizes.__getitem__)
+    room = int(memory_bytes * SHARE_OF_MEMORY)
+    if fits := [quant for quant in sizes if sizes[quant] <= room]:
+        return max(fits, key=lambda quant: (quant not in _NOT_QUANTISED, sizes[quant]))
     least = min(sizes, key=sizes.__getitem__)
     raise ModelError(
-        f"No quant of {name} fits: the smallest, {least}, needs about {format_bytes(sizes[least] + CONTEXT_BYTES)}, "
-        f"and this machine can give {format_bytes(room + CONTEXT_BYTES)}. To pull it all the same, name it: "
-        f"{name}:{least}"
+        f"No quant of {name} fits: the smallest, {least}, has {format_bytes(sizes[least])}, and {SHARE_OF_MEMORY:.0%} "
+        f"of this machine's memory is {format_bytes(room)}. To pull it all the same, name it: {name}:{least}"
     )
