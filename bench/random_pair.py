@@ -80,7 +80,7 @@ class Noise:
         self._blocks: dict[tuple[Type, int], Bytes] = {}
 
     def tensor(self, target: Target) -> Bytes:
-        """Return a tensor's bytes, with the shape `Target.byte_shape`."""
+        """Return a tensor's bytes, the last axis counts bytes of a row."""
         if len(target.shape) == 1:
             about, spread = (1.0, 0.1) if target.name.endswith("weight") else (0.0, 0.02)
             values = about + spread * self._random.standard_normal(target.shape)
@@ -95,7 +95,7 @@ class Noise:
             part = min(noise.size - start, size - at)
             out[at : at + part] = noise[start : start + part]
             at, start = at + part, 0
-        return out.reshape(target.byte_shape)
+        return out.reshape(quant_shape_to_byte_shape(target.shape, target.type))
 
     def _noise(self, kind: Type, columns: int) -> Bytes:
         if (kind, columns) not in self._blocks:

@@ -16,6 +16,7 @@ from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.conversion.type_names import PROJECTOR_TYPES, TEXT_TYPES, TYPES
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import VrtError
+from vrt_lite.models.hub import Unseen
 
 FOLDER = click.Path(path_type=Path)
 PROJECTED = click.Choice(("f32", *PROJECTOR_TYPES))
@@ -94,7 +95,7 @@ def export(source: str, revision: str | None, licence: str | None, source_url: s
     """  # noqa: D301 - as above
     found = locate(source, revision=revision, show_progress=sys.stderr.isatty())
     authorship = {k: v for k, v in (("license", licence), ("source_url", source_url)) if v}
-    options |= {"folder_name": found.name, "progress": _progress("writing", "MB", 10**6)}
+    options |= {"folder_name": found.name, "progress": _Writing()}
     _print(export_pair(found.folder, authorship=authorship, **options))
 
 
@@ -141,7 +142,7 @@ def quantize(source: Path, **options: Any) -> None:
     Exit status: 0 done, 2 a wrong argument or too little disk, 4 a file that cannot be used, 1 any
     other failure.
     """  # noqa: D301 - as above
-    _print(quantize_pair(source, progress=_progress("writing", "MB", 10**6), **options))
+    _print(quantize_pair(source, progress=_Writing(), **options))
 
 
 @convert.command()
@@ -264,6 +265,19 @@ def calibrate(
 def _print(written: Iterable[Path]) -> None:
     for path in written:
         click.echo(f"{file_sha256(path)}  {path.stat().st_size:>11}  {path}")
+
+
+class _Writing(Unseen):
+    """Shows how much is written."""
+
+    def begin(self, words: str, total: int) -> None:
+        """Begin with this many bytes to write."""
+        self._show, self._done, self._total = _progress("writing", "MB", 10**6), 0, total
+
+    def advance(self, count: int) -> None:
+        """Add bytes that are written."""
+        self._done += count
+        self._show(self._done, self._total)
 
 
 def _progress(verb: str, unit: str, size: int) -> Callable[[int, int], None]:

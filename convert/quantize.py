@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from gguf import GGUFReader, GGUFValue, GGUFValueType, ReaderField
@@ -22,6 +21,7 @@ from vrt_lite.conversion.type_names import PLAIN_TYPES
 from vrt_lite.conversion.weights import read_weights, reading
 from vrt_lite.errors import UsageError
 from vrt_lite.models.gguf import parts_of, read_gguf, whole_name
+from vrt_lite.models.hub import Transfer, Unseen
 
 # What the writer adds, what says that a file is a part, and where tensors begin, which here is llama.cpp's default.
 _NOT_COPIED = ("GGUF.", "split.", "general.alignment")
@@ -34,7 +34,7 @@ def quantize_pair(
     text_type: str | None = None,
     projector_type: str | None = None,
     imatrix: Path | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Transfer | None = None,
 ) -> list[Path]:
     """Write NAME-TYPE.gguf, mmproj-NAME-TYPE.gguf or both beside their sources, replacing files of those names.
 
@@ -59,7 +59,7 @@ def quantize_pair(
         file = file if plain else quantize_projector(file, projector_type)
         files.append(seal(_name_for(projector, projector_type), file))
     folder = source if source.is_dir() else source.parent
-    return write_planned(PairPlan(tuple(files)), folder, folder, progress)
+    return write_planned(PairPlan(tuple(files)), folder, folder, progress or Unseen())
 
 
 def read_source(path: Path, plain: str) -> GgufFile:

@@ -252,7 +252,7 @@ def test_the_projectors_type_is_chosen(shards: Published, checkpoint: Path, comm
         assert "is here already" in commands.pull(REPO, *options)
     assert shards.hub.ranges == []
     assert "projector: F16" in commands.pull(REPO, "--projector-type", "f16")
-    assert [model.manifest.projector_type for model in library.stored_models()] == ["f16"]
+    assert [model.projector_type for model in library.stored_models()] == ["f16"]
 
 
 def refuse(published: Published, commands: Commands, says: str, changed: Mapping[str, bytes | None]) -> None:

@@ -16,6 +16,7 @@ from synthetic_checkpoint import TextShape, make, read_json, read_safetensors, w
 from vrt_lite.conversion.convert_folder import convert_folder, export_pair
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.models.hub import Unseen
 
 SHARD, INDEX = "model-00002-of-00003.safetensors", "model.safetensors.index.json"
 Damage = Callable[[Path], object]
@@ -168,12 +169,17 @@ def test_an_interrupt_leaves_the_old_pair_and_the_next_run_ends_whole(tmp_path: 
     old = {path: file_sha256(path) for path in export_pair(whole, tmp_path, name="n")}
     make(tmp_path / "untied", tied=False)
 
-    def interrupt(done: int, total: int) -> None:
-        if done > total // 2:
-            raise KeyboardInterrupt
+    class Interrupt(Unseen):
+        def begin(self, words: str, total: int) -> None:
+            self.left = total // 2
+
+        def advance(self, count: int) -> None:
+            self.left -= count
+            if self.left < 0:
+                raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export_pair(tmp_path / "untied", tmp_path, name="n", progress=interrupt)
+        export_pair(tmp_path / "untied", tmp_path, name="n", progress=Interrupt())
     assert sorted(p.name for p in tmp_path.glob("*.gguf")) == ["mmproj-n-F16.gguf", "n-Q8_0.gguf"]
     assert {path: file_sha256(path) for path in old} == old
     new = export_pair(tmp_path / "untied", tmp_path, name="n")
@@ -200,14 +206,15 @@ def test_a_full_disk(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     other, out = disk / "of another program", disk / "out"
 
-    def fill(done: int, total: int) -> None:
-        if not other.exists():
-            other.write_bytes(bytes(shutil.disk_usage(disk).free - (1 << 20)))
+    class Filler(Unseen):
+        def advance(self, count: int) -> None:
+            if not other.exists():
+                other.write_bytes(bytes(shutil.disk_usage(disk).free - (1 << 20)))
 
     disk.mkdir()
     with small_disk(disk, megabytes=20):
         with pytest.raises(UsageError, match=r"No space left on device.* and run again"):
-            convert_folder(tmp_path / "c", out, progress=fill)
+            convert_folder(tmp_path / "c", out, progress=Filler())
         assert list(out.iterdir()) == []
         other.unlink()
         again = convert_folder(tmp_path / "c", out)

@@ -25,6 +25,7 @@ from vrt_lite.conversion.quantization import quantize_projector
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models.gguf import read_gguf
+from vrt_lite.models.hub import Unseen
 
 TEXT, PROJECTOR = "c-F32.gguf", "mmproj-c-F32.gguf"
 VisionError = Callable[[Path], float]
@@ -104,7 +105,7 @@ def test_padding_alone_changes_nothing(out: Path, vision_error: VisionError) -> 
     types = {tensor.name: tensor.type for tensor in exact.targets}
     targets = [replace(target, type=types[target.name]) for target in file.targets]
     sealed = seal("mmproj-padded.gguf", replace(file, targets=targets))
-    (padded,) = write_planned(PairPlan((sealed,)), out, out, print)
+    (padded,) = write_planned(PairPlan((sealed,)), out, out, Unseen())
     assert read_gguf(padded).number("clip.vision.feed_forward_length") % 256 == 0
     assert vision_error(padded) < 1e-6
 

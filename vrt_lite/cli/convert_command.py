@@ -69,7 +69,7 @@ def convert(
     authorship = {key: value for key, value in (("license", licence), ("source_url", source_url)) if value}
     with Screen(quiet=quiet) as screen:
         work = CountedWork(screen, "converting")
-        files = convert_folder(source, out, authorship=authorship, progress=work.reach, **options)
+        files = convert_folder(source, out, authorship=authorship, progress=work, **options)
     for file in files:
         click.echo(str(file))
     if not quiet:

@@ -31,7 +31,6 @@ _BESIDE = ("lm_head.weight", _HEAD)
 """What may be stored that no file has as a tensor: the output of a tied model, and the heads of a reward model."""
 
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # Each changes what the adapter computes, or holds weights beside A and B; empty means plain LoRA.
 REFUSED = (
     *("use_dora", "use_qalora", "use_bdlora", "lora_bias", "fan_in_fan_out", "modules_to_save", "rank_pattern"),
@@ -124,14 +123,14 @@ def read_adapter(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
 
     Raises ModelError unless every part of the adapter fits.
     """
-    config = read_json(folder / CONFIG)
+    config = read_json(folder / "adapter_config.json")
     config.require(peft_type="LORA", bias="none")
     for key in REFUSED:
         if config.values.get(key):
             raise config.value_error(key, "to be empty: only plain LoRA can be merged")
     if config.values.get("init_lora_weights") not in PLAIN_STARTS:
         raise config.value_error("init_lora_weights", "a start that leaves the base model as it is published")
-    path = folder / WEIGHTS
+    path = folder / "adapter_model.safetensors"
     return pair_halves(path, read_weights(path), shapes, config)
 
 

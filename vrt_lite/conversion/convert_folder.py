@@ -19,11 +19,11 @@ from vrt_lite.conversion.quantization import read_importance
 from vrt_lite.conversion.weights import StoredTensor, read_weights, reading
 from vrt_lite.disk import is_plain_name, locked, write_file
 from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.models.hub import Transfer, Unseen
 from vrt_lite.profile import PROFILE_NAME, read_portable
 
 UNFINISHED: Final = ".vrt-unfinished"
 """The end of the name of the folder that holds what is not finished."""
-Advance = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def convert_folder(
     source: Path,
     out: Path,
     *,
-    progress: Advance = lambda done, total: None,
+    progress: Transfer | None = None,
     **options: Any,
 ) -> list[Path]:
     """Write the pair of `plan_pair`, which describes the options, to `out`, replacing files of those names.
@@ -96,7 +96,7 @@ def convert_folder(
     what was written. Raises ModelError for a checkpoint that cannot be used, UsageError for a full disk, an unfit name,
     or another model's profile in `out`.
     """
-    return write_planned(plan_pair(source, **options), out, source.resolve(), progress)
+    return write_planned(plan_pair(source, **options), out, source.resolve(), progress or Unseen())
 
 
 export_pair = partial(convert_folder, exported=True)
@@ -143,8 +143,8 @@ def plan_pair(
     return PairPlan(tuple(files), read_portable(profile or beside) if profile or beside.is_file() else b"")
 
 
-def write_planned(plan: PairPlan, out: Path, source: Path, progress: Advance) -> list[Path]:
-    """Write the files of a plan whose shards are all in `source`. `progress` is called with bytes done and in all.
+def write_planned(plan: PairPlan, out: Path, source: Path, progress: Transfer) -> list[Path]:
+    """Write the files of a plan whose shards are all in `source`.
 
     One process at a time writes files of this name; another waits. Raises ModelError for a shard that is not as planned
     or a weight that cannot be stored, UsageError for a full disk, and for another profile in `out`. Then, and after an
@@ -153,20 +153,14 @@ def write_planned(plan: PairPlan, out: Path, source: Path, progress: Advance) ->
     for shard in plan.shards:
         plan.read_table(source / shard)  # raises for a damaged table before anything is written
     folder, profile = out / f"{plan.files[0].name}{UNFINISHED}", out / PROFILE_NAME
-    done, total = 0, sum(plan.shards.values())
-
-    def advance(size: int) -> None:
-        nonlocal done
-        done += size
-        progress(done, total)
-
+    progress.begin("converting", sum(plan.shards.values()))
     with locked(f"convert-{plan.files[0].name}"):
         try:
             if plan.profile and profile.is_file() and profile.read_bytes() != plan.profile:
                 raise UsageError(f"{profile} is another profile than the checkpoint's: give another folder")
             begin(plan, folder)
             for shard in plan.shards:
-                write_shard(plan, folder, source / shard, advance)
+                write_shard(plan, folder, source / shard, progress.advance)
             written = [(folder / file.name).replace(out / file.name) for file in plan.files]
             if plan.profile:
                 write_file(profile, plan.profile)

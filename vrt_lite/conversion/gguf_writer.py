@@ -54,14 +54,9 @@ class Target:
     importance: np.ndarray | None = None
 
     @property
-    def byte_shape(self) -> tuple[int, ...]:
-        """The shape as bytes: the last axis counts bytes of a row."""
-        return quant_shape_to_byte_shape(self.shape, self.type)
-
-    @property
     def size(self) -> int:
         """Bytes in the file, without padding."""
-        return math.prod(self.byte_shape)
+        return math.prod(quant_shape_to_byte_shape(self.shape, self.type))
 
 
 @dataclass(frozen=True)
@@ -83,7 +78,7 @@ def seal(name: str, file: GgufFile) -> GgufFile:
         path = Path(folder) / "header.gguf"
         with closing(GGUFWriter(path, file.fields["general.architecture"].value)) as writer:
             for t in file.targets:
-                writer.add_tensor_info(t.name, t.byte_shape, np.dtype(np.uint8), t.size, raw_dtype=t.type)
+                writer.add_tensor_info(t.name, t.shape, np.dtype(np.float32), t.size, raw_dtype=t.type)
             writer.kv_data = [dict(file.fields)]
             writer.write_header_to_file()
             # The author of a model card may write any type: `version: 1.0` is a number.
@@ -96,7 +91,7 @@ def seal(name: str, file: GgufFile) -> GgufFile:
 
 def aligned(size: int) -> int:
     """Return where the next tensor can begin."""
-    return -(-size // GGUF_DEFAULT_ALIGNMENT) * GGUF_DEFAULT_ALIGNMENT
+    return GGUFWriter.ggml_pad(size, GGUF_DEFAULT_ALIGNMENT)
 
 
 def encoded_blocks(target: Target, stored: StoredTensor) -> Iterator[np.ndarray]:
@@ -109,9 +104,9 @@ def encoded_blocks(target: Target, stored: StoredTensor) -> Iterator[np.ndarray]
     # NumPy and the engine release the interpreter's lock.
     threads = min(os.cpu_count() or 1, MOST_THREADS)
     with ThreadPoolExecutor(threads) as pool:
-        for first in range(0, rows, 4 * threads * step):
-            starts = range(first, min(first + 4 * threads * step, rows), step)
-            yield from pool.map(functools.partial(_encode, target, stored, step), starts)
+        starts, few = range(0, rows, step), 4 * threads
+        for first in range(0, len(starts), few):
+            yield from pool.map(functools.partial(_encode, target, stored, step), starts[first : first + few])
 
 
 def _encode(target: Target, stored: StoredTensor, step: int, start: int) -> np.ndarray:
@@ -160,8 +155,7 @@ def _library() -> ctypes.CDLL:
     """Load the engine's library of tensor types. Raises OSError if it is not where llama-cpp-python installs it."""
     spec = find_spec("llama_cpp")
     assert spec and spec.origin
-    folder = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(spec.origin).parent / "lib")
-    library = ctypes.CDLL(str(folder / _ENGINE.get(sys.platform, "libggml-base.so")))
+    library = ctypes.CDLL(str(Path(spec.origin).with_name("lib") / _ENGINE.get(sys.platform, "libggml-base.so")))
     size, pointer = ctypes.c_int64, ctypes.c_void_p
     library.ggml_quantize_chunk.argtypes = [ctypes.c_int, pointer, pointer, size, size, size, pointer]
     library.ggml_validate_row_data.argtypes = [ctypes.c_int, pointer, ctypes.c_size_t]

@@ -116,13 +116,11 @@ def _read_authorship(checkpoint: Checkpoint, count: int, given: Mapping[str, Any
     """Read name, licence, authors and so on from the model card with the package gguf, like llama.cpp."""
     logging.getLogger("gguf").setLevel(logging.CRITICAL)  # it logs its guesses; what matters here is raised
     what = f"{checkpoint.folder}: README.md's header or generation_config.json"
+    read = {"README.md", "config.json", "generation_config.json"}
     # It guesses from the folder's name as well, which in the hub's cache is another one.
     with TemporaryDirectory() as place, reading(what):  # third-party heuristics over any text
         named = Path(place, checkpoint.name)
-        named.mkdir()
-        for path in map(checkpoint.folder.joinpath, ("README.md", "config.json", "generation_config.json")):
-            if path.is_file():
-                shutil.copy(path, named)
+        shutil.copytree(checkpoint.folder, named, ignore=lambda _, names: {*names} - read)
         metadata = Metadata.load(None, named, total_params=count)
     label = metadata.size_label or size_label(count, count, 0, 0)
     return replace(metadata, **{"name": metadata.name or checkpoint.name, "size_label": label, **given})

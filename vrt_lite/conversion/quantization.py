@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGML_QUANT_VERSION, GGUFValue, GGUFValueType, LlamaFileType
+from gguf import GGML_QUANT_SIZES, GGML_QUANT_VERSION, GGUFValue, GGUFValueType, GGUFWriter, LlamaFileType
 
 from vrt_lite.conversion.gguf_writer import GgufFile, Target, Type
 from vrt_lite.conversion.weights import read_rules, read_weights
@@ -114,20 +114,17 @@ def quantize_projector(file: GgufFile, kind: str) -> GgufFile:
     """
     wanted = Type[kind.upper()]
     block = block_size(wanted)
-    width = next((target.shape[0] for target in file.targets if target.name == "v.blk.0.ffn_up.weight"), 0)
-    padded = -(-width // block) * block
     targets = list[Target]()
     for target in file.targets:
         shape = target.shape
         if ".ffn_gate." in target.name or ".ffn_up." in target.name:
-            shape = (padded, *shape[1:])
+            shape = (GGUFWriter.ggml_pad(shape[0], block), *shape[1:])
         elif target.name.endswith(".ffn_down.weight"):
-            shape = (shape[0], padded)
+            shape = (shape[0], GGUFWriter.ggml_pad(shape[1], block))
         targets.append(replace(target, shape=shape, type=storage_type(target.name, shape, wanted)))
     fields = dict(file.fields) | {"general.file_type": _uint32(file_type(kind))}
-    found = fields.get(_FEED_FORWARD)
-    if found and found.value == width:  # a Qwen2-VL projector has another number there
-        fields[_FEED_FORWARD] = _uint32(padded)
+    if width := fields.get(_FEED_FORWARD):
+        fields[_FEED_FORWARD] = _uint32(GGUFWriter.ggml_pad(width.value, block))
     return GgufFile(fields, targets)
 
 

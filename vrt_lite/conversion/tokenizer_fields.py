@@ -59,7 +59,7 @@ def _table(tokenizer: JsonObject, rows: int, plain: Sequence[str]) -> tuple[list
             ids[word], kinds[word] = entry["id"], TokenType.CONTROL if control else TokenType.USER_DEFINED
         for word in plain:
             ids.setdefault(word, 1 + max(ids.values(), default=-1))
-        kinds |= dict.fromkeys(plain, TokenType.USER_DEFINED)
+            kinds[word] = TokenType.USER_DEFINED
         for word, i in ids.items():
             tokens[i], types[i] = word, kinds[word]
     return tokens, types

@@ -118,7 +118,7 @@ def without_quant(name: str) -> str:
 def projector_rank(name: str) -> int:
     """The place of a projector among those of its model in other types, by its name: the first is taken."""
     quant = quant_of(name)
-    return _PROJECTORS.index(quant) if quant in _PROJECTORS else len(_PROJECTORS)
+    return (*_PROJECTORS, quant).index(quant)  # an unknown one is the last
 
 
 def loses_detail(projector: Path) -> bool:

@@ -30,7 +30,7 @@ _MISSING: Final = (401, 403, 404)
 
 
 class Transfer(Protocol):
-    """Shows a user how a long download goes."""
+    """Shows a user how fetching and converting go."""
 
     def say(self, line: str) -> None:
         """Show a line."""
@@ -40,6 +40,10 @@ class Transfer(Protocol):
 
     def advance(self, count: int) -> None:
         """Add to the work that is done. Any thread may call it."""
+
+
+class Unseen(Transfer):
+    """Shows nothing."""
 
 
 class UnreachableError(ModelError):
@@ -183,24 +187,20 @@ def _hub_errors(repository: str) -> Generator[None]:
     except ModelError:
         raise
     except errors.GatedRepoError as error:
-        address = f"{endpoint()}/{repository}"
         raise ModelError(
-            f"{repository} is gated: accept its licence at {address}, then `hf auth login` and pull it."
+            f"{repository} is gated: accept its licence at {endpoint()}/{repository}, then `hf auth login` and pull it."
         ) from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         response = getattr(error, "response", None)
-        if response is not None and response.status_code in _MISSING:
-            raise UnreachableError(
-                f"{endpoint()} has no {repository}, or not all of its files, or wants a login (status "
-                f"{response.status_code}). Check the name; for what is private: `hf auth login`."
-            ) from error
         reason = f"status {response.status_code}" if response is not None else " ".join(str(error).split())
-        raise UnreachableError(
-            f"{endpoint()} gave nothing usable for {repository} ({reason or type(error).__name__}). Check the "
-            "connection and pull again; what has arrived whole is kept."
-        ) from error
+        told = f"gave nothing usable for {repository}"
+        step = "Check the connection and pull again; what has arrived whole is kept."
+        if response is not None and response.status_code in _MISSING:
+            told = f"has no {repository}, or not all of its files, or wants a login"
+            step = "Check the name; for what is private: `hf auth login`."
+        raise UnreachableError(f"{endpoint()} {told} ({reason or type(error).__name__}). {step}") from error
 
 
 def check_free_space(folder: Path, needed_bytes: int) -> None:

@@ -54,15 +54,6 @@ class Manifest:
     licence: str
     files: tuple[StoredFile, ...]
 
-    def file(self, role: Role) -> StoredFile:
-        """Its file with that role."""
-        return next(file for file in self.files if file.role == role)
-
-    @property
-    def projector_type(self) -> str:
-        """The type of the projector, by its name."""
-        return quant_of(self.file("projector").name).lower()
-
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
@@ -82,9 +73,14 @@ class StoredModel:
         odd = [file.name for file in self.manifest.files if not is_whole(self.folder / file.name, file.size)]
         return f"{', '.join(odd)} is missing or has another size" if odd else ""
 
+    @property
+    def projector_type(self) -> str:
+        """The type of the projector, by its name."""
+        return quant_of(self.path("projector").name).lower()
+
     def path(self, role: Role) -> Path:
         """The path of its file with that role."""
-        return self.folder / self.manifest.file(role).name
+        return next(self.folder / file.name for file in self.manifest.files if file.role == role)
 
 
 def model_folder(name: str) -> Path:

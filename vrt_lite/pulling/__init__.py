@@ -44,9 +44,9 @@ def pull(
     with disk_errors(), locked(source.name, lambda: progress.say(waiting)):
         same, kind = library.find_stored(source.name), projector_type
         if same:  # what is not asked for stays as it is here
-            has = same.manifest
-            source, kind = replace(source, quant=source.quant or has.quant), kind or has.projector_type
-            if (source.quant.upper(), kind) != (has.quant, has.projector_type):
+            quant, kind = source.quant or same.manifest.quant, kind or same.projector_type
+            source = replace(source, quant=quant)
+            if (quant.upper(), kind) != (same.manifest.quant, same.projector_type):
                 same = None
         try:
             listed = list_source(source)

@@ -13,7 +13,6 @@ from vrt_lite.conversion.checkpoint import INDEX
 from vrt_lite.disk import is_plain_name
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import format_bytes
-from vrt_lite.models import bundled_names
 from vrt_lite.models.hub import Listing, Transfer, check_free_space, download, list_repository
 from vrt_lite.models.library import Recipe, partial_bytes, partial_folder, recipes, remove_folder
 from vrt_lite.profile import PROFILE_NAME
@@ -75,7 +74,7 @@ def parse_reference(reference: str) -> Recipe:
         return replace(recipe, quant=quant or recipe.quant)
     if _REPOSITORY.fullmatch(name):
         return Recipe(name, "", repository=name, quant=quant)
-    known = ", ".join(n for n in recipes() if n not in bundled_names())
+    known = ", ".join(name for name, recipe in recipes().items() if recipe.repository)
     raise ModelError(f"Model {name!r} is not known. Pull one of {known}, or owner/repo[:quant] of the hub.")
 
 

@@ -169,11 +169,11 @@ class CountedWork:
         self.begin(words, 0)
         screen.show(Status(words))
 
-    def begin(self, words: str, total: int, *, before: int = 0) -> None:
-        """Begin anew with this much work, some of it done before."""
+    def begin(self, words: str, total: int) -> None:
+        """Begin anew with this much work."""
         with self._lock:
             self._words, self._total, self._start = words, total, time.monotonic()
-            self._done = self._before = before
+            self._done = 0
 
     def advance(self, count: int) -> None:
         """Add to what is done."""
@@ -181,13 +181,7 @@ class CountedWork:
             self._done += count
             # Within the total: what was lost may be more than came since the beginning.
             done, seconds = min(max(self._done, 0), self._total), time.monotonic() - self._start
-            new, left = done - self._before, self._total - done
-            clock = f"{format_time(seconds / new * left)} left" if new > 0 and left else ""
+            left = self._total - done
+            clock = f"{format_time(seconds / done * left)} left" if done and left else ""
             words = f"{self._words} {percent(done / self._total, digits=0)}" if self._total else self._words
         self._screen.show(Status(words, done, self._total, lambda: clock))
-
-    def reach(self, done: int, total: int) -> None:
-        """Say that so much is done; what the first call says was done before."""
-        if not self._total:
-            self.begin(self._words, total, before=done)
-        self.advance(done - self._done)
