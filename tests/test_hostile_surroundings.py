@@ -137,11 +137,16 @@ def test_a_home_that_cannot_be_used_gets_one_line(
 
 def test_a_manifest_of_wrong_types_is_no_model(capfd: pytest.CaptureFixture[str]) -> None:
     deep = b"[" * 50_000
-    manifests = (b'{"files": ' + deep, deep, b'{"name": 1}', b'{"files": [{"name": ["a"]}]}', b"null", b"\xff")
+    files = [{"name": f"../{role}.gguf", "role": role, "size": 1, "sha256": ""} for role in ("text", "projector")]
+    facts = dict.fromkeys(("name", "repository", "revision", "quant", "licence"), "foxes-0")
+    outside = json.dumps({**facts, "files": files}).encode()
+    wrong = (b'{"files": ' + deep, deep, b'{"name": 1}', b'{"files": [{"name": ["a"]}]}', b"null", b"\xff")
+    manifests = (outside, *wrong)
     names = [f"foxes-{number}" for number in range(len(manifests))]
     for name, manifest in zip(names, manifests, strict=True):
         library.model_folder(name).mkdir(parents=True)
         (library.model_folder(name) / library.MANIFEST_NAME).write_bytes(manifest)
+    assert not library.stored_models()
     compared, removed = ([["compare", *CLIPS, "-m", name] for name in names], [["rm", name] for name in names])
     for command in (["models"], *compared, *removed):
         assert run(command) in {0, 4}, command

@@ -214,6 +214,11 @@ def test_links_planted_in_the_store_are_not_followed(hub: Hub, tmp_path: Path, c
     (partial / ".arriving").symlink_to(victim, target_is_directory=True)
     assert library.stored_models() == []
     pulled(commands)
+    model.rename(tmp_path / "elsewhere")
+    model.symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    assert library.stored_models() == []
+    model.unlink()
+    (tmp_path / "elsewhere").rename(model)
     assert commands.run("rm", REPO)[0] == 0
     assert {path.read_bytes() for path in victim.iterdir()} == {b"precious"}
     assert len(list(victim.iterdir())) == 2

@@ -49,11 +49,13 @@ def test_the_metadata_that_llama_cpp_does_not_write(tmp_path: Path) -> None:
     make(tmp_path / "c")
     card = "---\nlicense: apache-2.0\nmodel_name: Some Judge\n---\n# text"
     (tmp_path / "c" / "README.md").write_text(card, "utf-8")
+    write_json(tmp_path / "c" / "generation_config.json", {"temperature": 0.5, "top_k": 7})
     text, projector = (fields(path) for path in export(tmp_path / "c", tmp_path / "out"))
     own = {key: value for key, value in text.items() if key.startswith("vrt_lite.")}
     assert own == {"vrt_lite.tokens_per_second": 2}
     for part in (text, projector):
         assert (part["general.license"], part["general.name"]) == ("apache-2.0", "Some Judge")
+        assert (part["general.sampling.temp"], part["general.sampling.top_k"]) == (0.5, 7)
 
 
 def test_a_tied_output_is_not_stored_even_if_the_checkpoint_does(tmp_path: Path) -> None:

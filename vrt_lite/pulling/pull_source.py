@@ -71,7 +71,7 @@ def parse_reference(reference: str) -> Recipe:
     text = re.sub(r"^(https?://)?(huggingface\.co|hf\.co)/", "", reference.strip())
     name, _, quant = text.partition(":")
     if recipe := recipes().get(name):
-        return replace(recipe, quant=quant or recipe.quant)
+        return replace(recipe, quant=quant)
     if _REPOSITORY.fullmatch(name):
         return Recipe(name, "", repository=name, quant=quant)
     known = ", ".join(name for name, recipe in recipes().items() if recipe.repository)
