@@ -13,7 +13,7 @@ from convert_commands import run_convert
 from gguf_description import FOLDER, TYPES, describe, make_variant
 from synthetic_checkpoint import make, read_json, write_json
 
-from vrt_lite.conversion.convert_folder import begin, convert_folder, export_pair, plan_pair, write_shard
+from vrt_lite.conversion.convert_folder import convert_folder, export_pair, plan_pair
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import ModelError, UsageError
 
@@ -100,15 +100,15 @@ def test_shards_may_come_in_any_order_and_no_other_one(tmp_path: Path) -> None:
     plan = plan_pair(folder, text_type="q4_k_m", projector_type="q8_0")
     assert [*plan.shards] == [f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)]
     advanced: list[int] = []
-    begin(plan, out)
+    plan.begin(out)
     for shard in reversed([*plan.shards]):
-        write_shard(plan, out, folder / shard, advanced.append)
+        plan.write_shard(out, folder / shard, advanced.append)
     assert sum(advanced) == sum(plan.shards.values())
     for file in whole:
         assert (out / file.name).read_bytes() == file.read_bytes()
     with pytest.raises(ModelError, match=r"model-00009.* is none that config\.json describes"):
-        write_shard(
-            plan, out, (folder / next(iter(plan.shards))).rename(folder / "model-00009-of-00003.safetensors"), print
+        plan.write_shard(
+            out, (folder / next(iter(plan.shards))).rename(folder / "model-00009-of-00003.safetensors"), print
         )
 
 

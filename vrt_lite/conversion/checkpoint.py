@@ -66,7 +66,11 @@ def read_checkpoint(folder: Path, name: str, adapter: Path | None = None) -> Che
     config, state = read_json(folder / "config.json"), folder / STATE
     if not state.is_file():
         shapes = expected_shapes(config)
-        tensors = list_tensors(folder, shapes)
+        # The index says where tensors are. Without one there is one shard. No shard need be there.
+        listed = list_shards(folder / INDEX) or dict.fromkeys(shapes, ONLY_SHARD)
+        # In the order of llama.cpp's converter: by shard, then by name.
+        tensors = {canonical(name): shard for name, shard in sorted(listed.items(), key=lambda item: item[::-1])}
+        check_tensors(folder / INDEX, tensors, shapes)
         corrections = read_adapter(adapter, shapes) if adapter else {}
     elif adapter:
         raise UsageError(f"{state} has an adapter of its own: leave out --lora")
@@ -96,17 +100,6 @@ def check_tensors(where: object, found: Collection[str], needed: Collection[str]
         raise ModelError(f"{where}: {len(missing)} tensors are missing, first {missing[0]:.80}: download again")
     if odd := sorted({*found} - {*needed, *_BESIDE}):
         raise ModelError(f"{where}: tensor {odd[0]:.80} is none that config.json describes")
-
-
-def list_tensors(folder: Path, needed: Collection[str]) -> dict[str, str]:
-    """Return the shard of each tensor, in the order of llama.cpp's converter: by shard, then by name.
-
-    The index says it. Without one there is one shard. No shard need be there. Raises ModelError.
-    """
-    listed = list_shards(folder / INDEX) or dict.fromkeys(needed, ONLY_SHARD)
-    tensors = {canonical(name): shard for name, shard in sorted(listed.items(), key=lambda item: item[::-1])}
-    check_tensors(folder / INDEX, tensors, needed)
-    return tensors
 
 
 def list_shards(index: Path) -> dict[str, str]:

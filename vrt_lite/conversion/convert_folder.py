@@ -52,44 +52,36 @@ class PairPlan:
                 raise ModelError(f"{shard}: {name} is {table[name].shape!r:.80}, config.json says {shape}")
         return table
 
+    def begin(self, folder: Path) -> None:
+        """Begin the files: each has its header, and its final size."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for planned in self.files:
+            with (folder / planned.name).open("wb") as file:
+                file.write(planned.header)
+                file.truncate(len(planned.header) + sum(aligned(target.size) for target in planned.targets))
 
-def begin(plan: PairPlan, folder: Path) -> None:
-    """Begin the files of a plan: each has its header, and its final size."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for planned in plan.files:
-        with (folder / planned.name).open("wb") as file:
-            file.write(planned.header)
-            file.truncate(len(planned.header) + sum(aligned(target.size) for target in planned.targets))
+    def write_shard(self, folder: Path, shard: Path, advance: Callable[[int], None]) -> None:
+        """Convert a shard. When it returns, all of it is on disk.
 
-
-def write_shard(plan: PairPlan, folder: Path, shard: Path, advance: Callable[[int], None]) -> None:
-    """Convert a shard. When it returns, all of it is on disk.
-
-    `advance` is called with the bytes of each block. Raises ModelError if the file is not the shard that was planned,
-    or has a weight that cannot be stored.
-    """
-    table = plan.read_table(shard)
-    for planned in plan.files:
-        with (folder / planned.name).open("r+b") as file:
-            offset = len(planned.header)
-            for target in planned.targets:
-                if target.shard == shard.name:
-                    file.seek(offset)
-                    for block in encoded_blocks(target, table[target.source]):
-                        file.write(block.data)
-                        advance(block.nbytes)
-                offset += aligned(target.size)
-            file.flush()
-            os.fsync(file.fileno())
+        `advance` is called with the bytes of each block. Raises ModelError if the file is not the shard that was
+        planned, or has a weight that cannot be stored.
+        """
+        table = self.read_table(shard)
+        for planned in self.files:
+            with (folder / planned.name).open("r+b") as file:
+                offset = len(planned.header)
+                for target in planned.targets:
+                    if target.shard == shard.name:
+                        file.seek(offset)
+                        for block in encoded_blocks(target, table[target.source]):
+                            file.write(block.data)
+                            advance(block.nbytes)
+                    offset += aligned(target.size)
+                file.flush()
+                os.fsync(file.fileno())
 
 
-def convert_folder(
-    source: Path,
-    out: Path,
-    *,
-    progress: Transfer | None = None,
-    **options: Any,
-) -> list[Path]:
+def convert_folder(source: Path, out: Path, *, progress: Transfer | None = None, **options: Any) -> list[Path]:
     """Write the pair of `plan_pair`, which describes the options, to `out`, replacing files of those names.
 
     A profile.toml beside the checkpoint is copied as well. Without it the pair would get VR-Thinker's prompts. Returns
@@ -158,9 +150,9 @@ def write_planned(plan: PairPlan, out: Path, source: Path, progress: Transfer) -
         try:
             if plan.profile and profile.is_file() and profile.read_bytes() != plan.profile:
                 raise UsageError(f"{profile} is another profile than the checkpoint's: give another folder")
-            begin(plan, folder)
+            plan.begin(folder)
             for shard in plan.shards:
-                write_shard(plan, folder, source / shard, progress.advance)
+                plan.write_shard(folder, source / shard, progress.advance)
             written = [(folder / file.name).replace(out / file.name) for file in plan.files]
             if plan.profile:
                 write_file(profile, plan.profile)

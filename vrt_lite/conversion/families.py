@@ -18,7 +18,6 @@ from vrt_lite.conversion.gguf_writer import Target
 from vrt_lite.conversion.weights import JsonObject, read_rules
 from vrt_lite.errors import ModelError
 
-_LAYERS = ("num_hidden_layers", "depth")
 _MOST_LAYERS, _MOST = 1024, 2**22
 """No model has so many layers, nor so much of anything else. There is an object for each layer and each token."""
 
@@ -39,34 +38,32 @@ class Half:
         """The blocks of the tower whose outputs go, through a merger each, to the first layers of the text model."""
         return self.config.section("vision_config").over(self.config).values["deepstack_visual_indexes"]
 
-    def size(self, words: str) -> int:
-        """Return a product of numbers, sizes of the table, and keys of config.json. Raises ModelError."""
-        return math.prod(map(self._factor, words.split("*")))
-
-    def _factor(self, word: str) -> int:
+    def size(self, word: str) -> int:
+        """Return a number, a size of the table, a key of config.json, or a product of such. Raises ModelError."""
+        if "*" in word:
+            return math.prod(map(self.size, word.split("*")))
         if word.isdigit():
             return int(word)
-        if words := self.table["sizes"].get(word):
-            return self.size(words)
+        if meant := self.table["sizes"].get(word):
+            return self.size(meant)
         match word:
             case "head_dim" if word not in self.config.values:
                 return self.size("hidden_size") // self.size("num_attention_heads")
             case "window_pattern":
-                return self._window_pattern()
+                # The n of "every n-th block attends to the whole image": GGUF has one number for this.
+                key, blocks = "fullatt_block_indexes", self.size("depth")
+                every, *_ = full = self.config.values.get(key) or [0]
+                if every < 1 or full != list(range(every, blocks, every + 1)):
+                    raise self.config.value_error(key, f"every n-th of {blocks} blocks")
+                return every + 1
             case "table_edge":
                 return math.isqrt(self.size("num_position_embeddings"))
             case "deep_layers":
                 return len(self.deep_blocks)
             case _:
-                return self.config.integer(word, below=_MOST_LAYERS if word in _LAYERS else _MOST)
-
-    def _window_pattern(self) -> int:
-        """Return n, if every n-th block attends to the whole image: GGUF has one number for this."""
-        key, blocks = "fullatt_block_indexes", self.size("depth")
-        every, *_ = full = self.config.values.get(key) or [0]
-        if every < 1 or full != list(range(every, blocks, every + 1)):
-            raise self.config.value_error(key, f"every n-th of {blocks} blocks")
-        return every + 1
+                return self.config.integer(
+                    word, below=_MOST_LAYERS if word in ("num_hidden_layers", "depth") else _MOST
+                )
 
 
 def read_halves(whole: JsonObject) -> tuple[Half, Half]:

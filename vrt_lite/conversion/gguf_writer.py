@@ -100,36 +100,35 @@ def encoded_blocks(target: Target, stored: StoredTensor) -> Iterator[np.ndarray]
     `stored` has its weights. Raises ModelError on a value that the type cannot hold.
     """
     rows, *columns = target.shape
+    first, *rest = target.part
+    assert isinstance(first, slice)
+    begin, end, _ = first.indices(stored.shape[0])
     step = max(1, SLICE_ELEMENTS // math.prod(columns))
+
+    def encode(start: int) -> np.ndarray:
+        there = min(begin + start, end), min(begin + start + step, end)
+        with reading(stored.path):
+            values = stored.rows(*there)
+            if target.correction:
+                values = values + target.correction.rows(*there)
+        values = values[:, *rest] if rest else values
+        shape = (min(step, rows - start), *columns)
+        if values.shape != shape:
+            values = np.pad(values, [(0, wanted - found) for wanted, found in zip(shape, values.shape, strict=True)])
+        largest, most = float(np.abs(values).max()), LARGEST.get(target.type, _LARGEST_IN_BLOCKS)
+        if not largest <= most:  # written so that NaN fails too
+            raise ModelError(
+                f"{stored.path}: a value of {target.name} is {largest}, {target.type.name} holds up to {most:.6g}: "
+                "choose another type"
+            )
+        return quantize_rows(values, target.type, importance=target.importance)
+
     # NumPy and the engine release the interpreter's lock.
     threads = min(os.cpu_count() or 1, MOST_THREADS)
     with ThreadPoolExecutor(threads) as pool:
         starts, few = range(0, rows, step), 4 * threads
-        for first in range(0, len(starts), few):
-            yield from pool.map(functools.partial(_encode, target, stored, step), starts[first : first + few])
-
-
-def _encode(target: Target, stored: StoredTensor, step: int, start: int) -> np.ndarray:
-    """Return some rows of a tensor in its storage type."""
-    first, *rest = target.part
-    assert isinstance(first, slice)
-    begin, end, _ = first.indices(stored.shape[0])
-    there = min(begin + start, end), min(begin + start + step, end)
-    with reading(stored.path):
-        values = stored.rows(*there)
-        if target.correction:
-            values = values + target.correction.rows(*there)
-    values = values[:, *rest] if rest else values
-    shape = (min(step, target.shape[0] - start), *target.shape[1:])
-    if values.shape != shape:
-        values = np.pad(values, [(0, wanted - found) for wanted, found in zip(shape, values.shape, strict=True)])
-    largest, most = float(np.abs(values).max()), LARGEST.get(target.type, _LARGEST_IN_BLOCKS)
-    if not largest <= most:  # written so that NaN fails too
-        raise ModelError(
-            f"{stored.path}: a value of {target.name} is {largest}, {target.type.name} holds up to {most:.6g}: "
-            "choose another type"
-        )
-    return quantize_rows(values, target.type, importance=target.importance)
+        for at in range(0, len(starts), few):
+            yield from pool.map(encode, starts[at : at + few])
 
 
 def quantize_rows(

@@ -64,8 +64,8 @@ def quantize_text(file: GgufFile, kind: str, *, importance: Mapping[str, np.ndar
     `importance` weighs the columns of the tensors that it names. Raises ModelError if it is of another model.
     """
     architecture = file.fields["general.architecture"].value
-    keys = (f"{architecture}.{key}" for key in ("block_count", "attention.head_count", "attention.head_count_kv"))
-    layers, heads, kv_heads = (int(file.fields[key].value) for key in keys)
+    keys = ("block_count", "attention.head_count", "attention.head_count_kv")
+    layers, heads, kv_heads = (int(file.fields[f"{architecture}.{key}"].value) for key in keys)
     tied = all(target.name != "output.weight" for target in file.targets)
     main = Type[re.sub("_[SML]$", "", kind.upper())]
     rules = [rule for rule in read_rules("quantization")["parts"] if kind in rule["files"]]
@@ -79,8 +79,16 @@ def quantize_text(file: GgufFile, kind: str, *, importance: Mapping[str, np.ndar
             holds = _list_conditions(_layer(target.name), layers, heads // kv_heads, importance is not None)
             named = (rule for rule in rules if part in rule["parts"])
             wanted = next((Type[rule["type"]] for rule in named if holds[rule.get("where", "always")]), main)
+        weights = (importance or {}).get(target.name)
+        if weights is not None and weights.size != target.shape[-1]:
+            if part != "token_embd":
+                raise ModelError(
+                    f"the importance matrix has {weights.size} columns for {target.name}, which has "
+                    f"{target.shape[-1]}: calibrate with this model"
+                )
+            weights = None  # as in the quantiser: those of an embedding may have another size
         stored = storage_type(target.name, target.shape, wanted)
-        targets.append(replace(target, type=stored, importance=_weights_of(target, importance or {})))
+        targets.append(replace(target, type=stored, importance=weights))
     # The quantiser sets these two anew, so they come last.
     last = {"general.quantization_version": GGML_QUANT_VERSION, "general.file_type": file_type(kind)}
     fields = {key: value for key, value in file.fields.items() if key not in last}
@@ -135,19 +143,6 @@ def block_size(kind: Type) -> int:
 
 def _uint32(value: int) -> GGUFValue:
     return GGUFValue(value, GGUFValueType.UINT32)
-
-
-def _weights_of(target: Target, importance: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """Return the weights of a tensor's columns. As in the quantiser, those of an embedding may have another size."""
-    weights = importance.get(target.name)
-    if weights is None or weights.size == target.shape[-1]:
-        return weights
-    if target.name == "token_embd.weight":
-        return None
-    raise ModelError(
-        f"the importance matrix has {weights.size} columns for {target.name}, which has {target.shape[-1]}:"
-        " calibrate with this model"
-    )
 
 
 def _layer(name: str) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gguf import GGUFWriter, SpecialVocab, TokenType
 
-from vrt_lite.conversion.weights import JsonObject, read_json, reading
+from vrt_lite.conversion.weights import read_json, reading
 from vrt_lite.errors import ModelError
 
 # What llama.cpp's pre-tokenizer "qwen2" implements; compared with what the checkpoint asks for.
@@ -31,23 +31,7 @@ def add_tokenizer(writer: GGUFWriter, folder: Path, rows: int, *, plain: Sequenc
     tokenizer = read_json(folder / "tokenizer.json")
     if json.dumps(QWEN2_SPLIT) not in json.dumps(tokenizer.values.get("pre_tokenizer")):
         raise ModelError(f"{tokenizer.where}: the pre-tokenizer is not Qwen2's, no other can be exported")
-    tokens, types = _table(tokenizer, rows, plain)
-    with reading(folder / "tokenizer.json or tokenizer_config.json"):
-        special = SpecialVocab(folder, load_merges=True, special_token_types=("bos", "eos", "pad"), n_vocab=rows)
-    # Which a byte-level post-processor never adds.
-    if '"ByteLevel"' in json.dumps(tokenizer.values.get("post_processor")):
-        special.add_special_token |= {"bos": False, "eos": False}
-    if "eos" not in special.special_token_ids:
-        raise ModelError(f"{folder}: the eos_token is none of the {rows} tokens: generation would never end")
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(tokens)
-    writer.add_token_types(types)
-    special.add_to_gguf(writer, quiet=True)
-
-
-def _table(tokenizer: JsonObject, rows: int, plain: Sequence[str]) -> tuple[list[str], list[TokenType]]:
-    """Return text and type of each embedding row; rows without a token are padding."""
+    # Rows without a token are padding.
     tokens, types = [f"[PAD{i}]" for i in range(rows)], [TokenType.UNUSED] * rows
     with reading(tokenizer.where):
         ids = dict(tokenizer.values["model"]["vocab"])
@@ -62,4 +46,15 @@ def _table(tokenizer: JsonObject, rows: int, plain: Sequence[str]) -> tuple[list
             kinds[word] = TokenType.USER_DEFINED
         for word, i in ids.items():
             tokens[i], types[i] = word, kinds[word]
-    return tokens, types
+    with reading(folder / "tokenizer.json or tokenizer_config.json"):
+        special = SpecialVocab(folder, load_merges=True, special_token_types=("bos", "eos", "pad"), n_vocab=rows)
+    # Which a byte-level post-processor never adds.
+    if '"ByteLevel"' in json.dumps(tokenizer.values.get("post_processor")):
+        special.add_special_token |= {"bos": False, "eos": False}
+    if "eos" not in special.special_token_ids:
+        raise ModelError(f"{folder}: the eos_token is none of the {rows} tokens: generation would never end")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    special.add_to_gguf(writer, quiet=True)

@@ -5,7 +5,6 @@ What the engine trusts in a file is not checked: a file that ends its process en
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -25,13 +24,11 @@ from vrt_lite.models.gguf import (
 from vrt_lite.models.library import find_stored, recipes, stored_models
 from vrt_lite.profile import BUNDLED, CELLS, PROFILE_NAME, Clock, Profile, default_profile, load_profile, parse_profile
 
-PROJECTORS: Final[Mapping[str, tuple[str, ...]]] = {
+PROJECTORS: Final = {
     "qwen2vl": ("qwen2vl_merger", "qwen2.5vl_merger"),
     "qwen3vl": ("qwen3vl_merger",),
 }
 """The kinds of projectors that a text model of each architecture has."""
-_BELOW: Final = 2**16
-"""More layers, or values of a vector, no judge has."""
 _BUNDLE = Path(__file__).parents[1] / "bundled"
 
 
@@ -78,10 +75,10 @@ def find(model: str | Path | None = None, *, projector: Path | None = None) -> M
     if not path.exists():
         raise _not_here(path)
     texts, projectors = list_pair(path) if path.is_dir() else (parts_of(path)[:1], list_pair(path.parent)[1])
-    projectors = sorted(projectors, key=lambda path: projector_rank(path.name)) if projector is None else [projector]
+    projectors = [projector] if projector else sorted(projectors, key=lambda path: projector_rank(path.name))
     # Projectors whose names differ only in the type are one.
     kinds = {without_quant(path.name): path for path in projectors}
-    for what, found in (("text GGUF", texts), ("projector (*mmproj*.gguf)", list(kinds.values()))):
+    for what, found in (("text GGUF", texts), ("projector (*mmproj*.gguf)", [*kinds.values()])):
         if len(found) != 1:
             names = ", ".join(path.name for path in found) or "none"
             raise ModelError(
@@ -162,7 +159,7 @@ def _check(text_file: Path, projector_file: Path) -> Header:
         )
     for path, gguf, prefix in ((text_file, text, architecture), (projector_file, projector, "clip.vision")):
         for key in (f"{prefix}.block_count", f"{prefix}.embedding_length", f"{prefix}.attention.head_count"):
-            if not 0 < (number := gguf.number(key)) < _BELOW:
+            if not 0 < (number := gguf.number(key)) < 2**16:  # no judge has more layers, or values of a vector
                 raise ModelError(f"{path} cannot be a judge: its {key} is {number}. Copy or download it again.")
     if "token_embd.weight" not in {tensor.name for tensor in text.tensors}:
         raise ModelError(f"{text_file} has no tensor token_embd.weight. Copy or download it again.")

@@ -24,6 +24,7 @@ from vrt_lite.shortage import shortage_of
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _FLOAT, _STRING, _ARRAY = 6, 8, 9
+_LENGTH = struct.Struct("<Q")  # of a text: a vocabulary has some hundred thousand
 HEAD: Final = "vrt_lite.head.weight"
 """The weights of the heads with which a judge scores a clip: one after the other, each as wide as the model."""
 _ALIGNMENT: Final = 32
@@ -167,48 +168,45 @@ def _read_part(path: Path) -> Gguf:
 
 def _read_header(data: mmap.mmap) -> Gguf:
     """Read a mapped file from its beginning. Raises ValueError, KeyError or struct.error for one that is damaged."""
+
+    def unpack(codes: str) -> tuple[int, ...]:
+        """Read little-endian numbers. Raises struct.error at the end of the file."""
+        return struct.unpack(f"<{codes}", data.read(struct.calcsize(f"<{codes}")))
+
+    def read_text() -> str:
+        return data.read(*_LENGTH.unpack(data.read(8))).decode(errors="replace")
+
+    def read_value(kind: int) -> str | int | float | tuple[float, ...]:
+        if kind == _STRING:
+            return read_text()
+        if kind != _ARRAY:
+            return unpack(_SCALARS[kind])[0]
+        item, count = unpack("IQ")
+        if item == _FLOAT:
+            return unpack(f"{count}f")
+        if item == _STRING:
+            for _ in range(count):
+                read_text()
+        else:
+            data.seek(count * struct.calcsize(_SCALARS[item]), os.SEEK_CUR)
+        return count
+
+    def read_dimensions() -> tuple[int, ...]:
+        [count] = unpack("I")
+        if not count:
+            raise ValueError("a tensor has no dimensions")
+        return unpack(f"{count}Q")
+
     if (magic := data.read(4)) != b"GGUF":
         raise ValueError(f"it begins with {magic!r}, not b'GGUF'")
-    version, count, entries = _unpack(data, "IQQ")
+    version, count, entries = unpack("IQQ")
     if version not in (2, 3):
         raise ValueError(f"its version is {version}; 2 and 3 are readable")
-    values = {_read_text(data): _read_value(data, *_unpack(data, "I")) for _ in range(entries)}
-    listed = [(_read_text(data), _read_dimensions(data), _unpack(data, "IQ")) for _ in range(count)]
+    values = {read_text(): read_value(*unpack("I")) for _ in range(entries)}
+    listed = [(read_text(), read_dimensions(), unpack("IQ")) for _ in range(count)]
     start = -(-data.tell() // _ALIGNMENT) * _ALIGNMENT
     # A tensor ends where the next begins: no table of types is needed.
     ends = sorted({offset for _, _, (_, offset) in listed} | {len(data) - start})
     after = dict(itertools.pairwise(ends))
     tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, (kind, offset) in listed)
     return Gguf(values, tuple(tensors))
-
-
-def _read_value(data: mmap.mmap, kind: int) -> str | int | float | tuple[float, ...]:
-    if kind == _STRING:
-        return _read_text(data)
-    if kind != _ARRAY:
-        return _unpack(data, _SCALARS[kind])[0]
-    item, count = _unpack(data, "IQ")
-    if item == _FLOAT:
-        return _unpack(data, f"{count}f")
-    if item == _STRING:
-        for _ in range(count):
-            _read_text(data)
-    else:
-        data.seek(count * struct.calcsize(_SCALARS[item]), os.SEEK_CUR)
-    return count
-
-
-def _read_dimensions(data: mmap.mmap) -> tuple[int, ...]:
-    [count] = _unpack(data, "I")
-    if not count:
-        raise ValueError("a tensor has no dimensions")
-    return _unpack(data, f"{count}Q")
-
-
-def _read_text(data: mmap.mmap) -> str:
-    return data.read(*_unpack(data, "Q")).decode(errors="replace")
-
-
-def _unpack(data: mmap.mmap, codes: str) -> tuple[int, ...]:
-    """Read little-endian numbers. Raises struct.error at the end of the file."""
-    return struct.unpack(f"<{codes}", data.read(struct.calcsize(f"<{codes}")))

@@ -24,7 +24,6 @@ from vrt_lite.models.library import delete, is_whole
 Kind = Literal["model", "dataset"]
 Advance = Callable[[int], None]
 """Called with bytes that arrived. What it raises ends the download."""
-_ARRIVING: Final = ".arriving"
 _MISSING: Final = (401, 403, 404)
 """Statuses with which the hub says that there is no such thing, or not without a login; it does not say which."""
 
@@ -121,7 +120,7 @@ def download(listed: Listing, file: HubFile, to: Path, advance: Advance | None =
         if advance:
             advance(file.size)
         return
-    folder = to.parent / _ARRIVING
+    folder = to.parent / ".arriving"
     delete(folder)  # what a killed process left
     try:
         with _hub_errors(listed.repository):

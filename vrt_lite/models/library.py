@@ -102,7 +102,7 @@ def find_stored(reference: str) -> StoredModel | None:
     """The pulled model NAME or NAME:QUANT; None if it is not here. ModelError if another quant is."""
     name, _, quant = reference.partition(":")
     model = _read(model_folder(name))
-    if model is None or model.manifest.name != name:
+    if not model or model.manifest.name != name:
         return None
     if quant and quant.upper() != model.manifest.quant.upper():
         raise ModelError(
@@ -131,9 +131,8 @@ def partial_names() -> list[str]:
 
 def is_whole(path: Path, size: int, sha256: str = "") -> bool:
     """Whether a regular file, not a link, is there with this size and this digest ("" for any)."""
-    if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
-        return False
-    return not sha256 or file_sha256(path) == sha256
+    has_size = not path.is_symlink() and path.is_file() and path.stat().st_size == size
+    return has_size and (not sha256 or file_sha256(path) == sha256)
 
 
 def describe_file(path: Path, role: Role) -> StoredFile:

@@ -27,8 +27,6 @@ from vrt_lite.pulling.pull_source import (
     parse_reference,
 )
 
-__all__ = ["parse_reference", "pull", "select_files"]
-
 
 def pull(
     reference: str, *, progress: Transfer, projector_type: str | None = None, profile: Path | None = None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from vrt_lite.conversion.checkpoint import INDEX, ONLY_SHARD, STATE, list_shards
-from vrt_lite.conversion.convert_folder import PairPlan, begin, plan_pair, write_shard
+from vrt_lite.conversion.convert_folder import PairPlan, plan_pair
 from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import TYPES
 from vrt_lite.conversion.weights import read_json
@@ -47,8 +47,8 @@ def pull_checkpoint(pull: Pull) -> tuple[str, list[StoredFile]]:
         raise ModelError(
             f"{listed.repository} is a checkpoint, which cannot be converted to {asked!r}; choose {', '.join(TYPES)}."
         )
-    where = f"{listed.repository} at {listed.revision[:12]}"
-    progress.say(f"{pull.source.name}: {where}, a checkpoint that is converted here")
+    where = f"{pull.source.name}: {listed.repository} at {listed.revision[:12]}"
+    progress.say(f"{where}, a checkpoint that is converted here")
     # The folder has the repository's name, from which the files get theirs.
     checkpoint = folder / _CHECKPOINT / listed.commits / listed.repository.partition("/")[2]
     checkpoint.mkdir(parents=True, exist_ok=True)
@@ -56,36 +56,31 @@ def pull_checkpoint(pull: Pull) -> tuple[str, list[StoredFile]]:
     fetch_small_files(listed.base or listed, checkpoint, MODEL_FILES)
     fetch_small_files(listed, checkpoint, OWN_FILES)
     with pull.keep_nothing_refused():
-        shards, config = _find_shards(pull, checkpoint), read_json(checkpoint / "config.json").values
-        kinds = [asked] if asked else CHOICES
-        pairs = {each.upper(): describe_pair(config, text_type=each, projector_type=kind) for each in kinds}
-    sizes = {quant: text.size + projector.size for quant, (text, projector) in pairs.items()}
+        # The recipe's state, the shards that the index names, or the only one.
+        here, state = {file.path: file for file in listed.files}, pull.source.state
+        names = {state} if state else {*list_shards(checkpoint / INDEX).values()} or {ONLY_SHARD}
+        if missing := sorted(names - here.keys()):
+            raise ModelError(f"{listed.repository} lists neither a GGUF file nor the shard {missing[0]!r:.80}.")
+        shards = {here[name].name: here[name] for name in names}
+        config = read_json(checkpoint / "config.json").values
+        sizes = dict[str, int]()
+        for each in [asked] if asked else CHOICES:
+            pair = describe_pair(config, text_type=each, projector_type=kind)
+            sizes[each.upper()] = sum(file.size for file in pair)
     quant, why = asked.upper(), "as asked for"
     if not asked:
         quant = choose_quant(pull.source.name, sizes, memory_bytes=total_memory())
         why = f"the largest for {SHARE_OF_MEMORY:.0%} of this machine's memory"
     progress.say(f"quant: {quant}, {why}; projector: {kind.upper()}")
     pull.check_room(sizes[quant] + max(shard.size for shard in shards.values()))
-    if state := shards.get(STATE):  # the files' headers have its heads and their number of tokens
-        progress.begin("fetching", state.size)
-        download(listed, state, checkpoint / STATE, progress.advance)
+    if state:  # the files' headers have its heads and their number of tokens
+        progress.begin("fetching", here[state].size)
+        download(listed, here[state], checkpoint / STATE, progress.advance)
     with pull.keep_nothing_refused():
         plan = plan_pair(checkpoint, text_type=quant.lower(), projector_type=kind)
     _convert(pull, shards, plan, checkpoint)
     text, projector = (folder / file.name for file in plan.files)
     return quant, [describe_file(projector, "projector"), describe_file(text, "text")]
-
-
-def _find_shards(pull: Pull, folder: Path) -> dict[str, HubFile]:
-    """Return the shards by name: the recipe's state, those that the index names, or the only one.
-
-    ModelError if one is not listed.
-    """
-    here, state = {file.path: file for file in pull.listed.files}, pull.source.state
-    names = {state} if state else {*list_shards(folder / INDEX).values()} or {ONLY_SHARD}
-    if missing := sorted(names - here.keys()):
-        raise ModelError(f"{pull.listed.repository} lists neither a GGUF file nor the shard {missing[0]!r:.80}.")
-    return {here[name].name: here[name] for name in names}
 
 
 def _convert(pull: Pull, shards: Mapping[str, HubFile], plan: PairPlan, checkpoint: Path) -> None:
@@ -101,13 +96,13 @@ def _convert(pull: Pull, shards: Mapping[str, HubFile], plan: PairPlan, checkpoi
     if converted:
         progress.say(f"going on: {len(converted)} of {len(made)} shards are converted")
     else:
-        begin(plan, folder)
+        plan.begin(folder)
     missing = [name for name in made if name not in converted]
     progress.begin("fetching and converting", sum(shards[name].size + made[name] for name in missing))
     for name in missing:
         path = checkpoint / name
         download(pull.listed, shards[name], path, progress.advance)
-        write_shard(plan, folder, path, progress.advance)
+        plan.write_shard(folder, path, progress.advance)
         converted.append(name)
         write_file(journal, json.dumps(converted).encode())
         if name != STATE:

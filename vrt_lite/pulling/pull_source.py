@@ -23,7 +23,6 @@ SHARE_OF_MEMORY: Final = 0.6
 """The share of a machine's memory that a model's files may have. Context, frames and other programs have the rest."""
 _NOT_QUANTISED = ("F16", "BF16", "F32")
 _REPOSITORY = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-_WEIGHTS = (".gguf", ".safetensors", ".pth")
 _MOST_SMALL_BYTES = 64 << 20  # a published tokenizer.json has 11 MB
 MODEL_FILES: Final = (
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
@@ -95,7 +94,7 @@ def _list_checked(repository: str, revision: str = "") -> Listing:
                 f"{repository} lists {file.path} with {format_bytes(file.size)}; at most "
                 f"{format_bytes(_MOST_SMALL_BYTES)} are read, so nothing was fetched."
             )
-        if file.path.endswith(_WEIGHTS) and not file.sha256:
+        if file.path.endswith((".gguf", ".safetensors", ".pth")) and not file.sha256:
             raise ModelError(f"The hub gives no sha256 for {file.path}, so it cannot be checked; nothing was fetched.")
     return listed
 
