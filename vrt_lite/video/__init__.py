@@ -195,5 +195,5 @@ class Clip:
                 if index in kept:
                     passed[index, size] = self._conversion.convert(frame, size, converter)
                 yield index, self._conversion.read_planes(frame, converter)
-            if not reader.notes:  # of a damaged clip `frames` chooses and tells
+            if reader.notes.keys() <= self._reader.notes.keys():  # of a damaged clip `frames` chooses and tells
                 self._shown |= passed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import warnings
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
@@ -40,7 +40,7 @@ class PictureReader(FrameSource):
     """One clip of pictures. Only one picture is held at a time, and in an animation what the next one builds on."""
 
     def scan(self) -> None:
-        """Find the times; those of an animation are told by decoding all of it.
+        """Find the times; those of an animation are told by decoding all of it, without converting any picture.
 
         UnusableError for a still picture, and an animation that is damaged, cut or beyond the limits.
         """
@@ -63,12 +63,19 @@ class PictureReader(FrameSource):
                 f"holds more than {most} frames of {width}x{height}, the most that are read; make a video of it, "
                 "e.g. ffmpeg -i IN OUT.mp4"
             )
-        written = np.array([frame.duration for _, frame in self.decode(range(frames))])
+        written = np.array([picture.info.get("duration", 0) for _, picture in self._load(range(frames))], np.int64)
         shown = np.where(written > _SHORTEST_MILLISECONDS, written, 100)
         self.ticks, self.starts, self.time_base = shown.cumsum() - shown, np.zeros(1, np.int64), Fraction(1, 1000)
 
-    def decode(self, indices: Iterable[int]) -> Frames:
+    def read(self, indices: Iterable[int]) -> Frames:
         """Yield (index, frame) for each of `indices`, in order; UnusableError for one that cannot be decoded."""
+        for index, picture in self._load(indices):
+            yield index, VideoFrame.from_ndarray(self._flatten(picture), format="rgb24")
+
+    decode = read
+
+    def _load(self, indices: Iterable[int]) -> Iterator[tuple[int, Image.Image]]:
+        """Yield (index, picture), decoded, for each of `indices`, in order."""
         files = self.clip.files
         for file, group in itertools.groupby(sorted(indices), lambda index: files[index if self.clip.fps else 0]):
             with self._open(file) as picture:
@@ -76,11 +83,8 @@ class PictureReader(FrameSource):
                     picture.seek(0 if self.clip.fps else index)
                     if picture.size != self._size:
                         raise ValueError(f"its size is {picture.size}, that of the first {self._size}")
-                    frame = VideoFrame.from_ndarray(self._flatten(picture), format="rgb24")
-                    frame.duration = picture.info.get("duration", 0)
-                    yield index, frame
-
-    read = decode
+                    picture.load()
+                    yield index, picture
 
     @contextlib.contextmanager
     def _open(self, file: Path) -> Generator[Image.Image]:
