@@ -10,7 +10,6 @@ reserves there (`make gpu`).
 from __future__ import annotations
 
 import platform
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -60,7 +59,7 @@ class ModelShape:
 
     `output` is what a GPU holds for the last layer's output, which a tied model has in its `embedding` too.
     `input_width` is the width of what enters the text model: some models add something of a frame to later layers.
-    `matrices` counts the weights that are multiplied, by ggml's type. `vision_full_every`: one layer in so many attends
+    `matrices` counts the weights that are multiplied. `vision_full_every`: one layer in so many attends
     to the whole frame, the others to a window.
     """
 
@@ -83,7 +82,7 @@ class ModelShape:
     vision_width: int
     vision_feed_forward: int
     vision_full_every: int
-    matrices: Mapping[Part, Mapping[int, int]]
+    matrices: Mapping[Part, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +168,10 @@ def _bytes_of(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.size for tensor in tensors)
 
 
-def _count_weights(file: Gguf, prefix: str) -> Mapping[int, int]:
-    """Count the weights of matrices whose names begin so, by ggml's type."""
-    counted: Counter[int] = Counter()
-    for tensor in file.tensors:
-        if tensor.name.startswith(prefix) and len(tensor.dimensions) == 2:
-            counted[tensor.kind] += prod(tensor.dimensions)
-    return counted
+def _count_weights(file: Gguf, prefix: str) -> int:
+    """Count the weights of matrices whose names begin so."""
+    matrices = (tensor.dimensions for tensor in file.tensors if tensor.name.startswith(prefix))
+    return sum(prod(sides) for sides in matrices if len(sides) == 2)
 
 
 def count_context_tokens(shape: ModelShape, profile: Profile) -> int:
