@@ -37,12 +37,11 @@ _ATTENTION = 2.5
 """What attention takes beside its own multiplications: masks, softmax and copies. Measured with the 7B's widths."""
 Speed = tuple[float, float]
 """Weights that are multiplied in a second, with one token and with each of many."""
-_USUAL_SIZE: Final = (1280, 720)
 Size = tuple[int, int]
 """A clip's (width, height)."""
 
 
-def predict(plan: EnginePlan, size: Size = _USUAL_SIZE) -> TimeRange | None:
+def predict(plan: EnginePlan, size: Size = (1280, 720)) -> TimeRange | None:
     """Predict a judgement in one order of clips of this size.
 
     None if nothing is known: before the first judgement by a small model, or with layers on a GPU.
@@ -62,7 +61,7 @@ def predict(plan: EnginePlan, size: Size = _USUAL_SIZE) -> TimeRange | None:
     return TimeRange(seconds / _ADDED_UP, seconds * _ADDED_UP)
 
 
-def fit_frames(profile: Profile, size: tuple[int, int]) -> Profile:
+def fit_frames(profile: Profile, size: Size) -> Profile:
     """The profile with frames as large as those of a clip of this (width, height)."""
     first, called = (prod(profile.frame_size(*size, called=called)) for called in (False, True))
     return profile.with_max_pixels(first, tool_pixels=called)

@@ -18,6 +18,7 @@ import numpy as np
 from av.video.frame import VideoFrame
 from PIL import Image
 
+from vrt_lite.clip_files import MOST_PICTURES
 from vrt_lite.shortage import shortage_of
 from vrt_lite.video.frame_source import (
     AGAIN,
@@ -29,7 +30,6 @@ from vrt_lite.video.frame_source import (
     count_missing_bytes,
 )
 
-MOST_FRAMES: Final = 20_000
 MOST_ANIMATED_PIXELS: Final = 4_000_000_000
 """Frames times width times height: the pictures build on each other, so that all before a frame are decoded for it."""
 _SHORTEST_MILLISECONDS: Final = 10
@@ -58,7 +58,7 @@ class PictureReader(FrameSource):
             if self.clip.assumed:
                 self.notes["rate"] = f"numbered pictures have no frame rate: {fps} a second are assumed (see --fps)"
             return
-        if frames > (most := min(MOST_FRAMES, MOST_ANIMATED_PIXELS // (width * height))):
+        if frames > (most := min(MOST_PICTURES, MOST_ANIMATED_PIXELS // (width * height))):
             raise UnusableError(
                 f"holds more than {most} frames of {width}x{height}, the most that are read; make a video of it, "
                 "e.g. ffmpeg -i IN OUT.mp4"
