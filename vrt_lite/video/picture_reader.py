@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import warnings
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -25,11 +25,11 @@ from vrt_lite.video.frame_source import (
     MAX_PIXELS,
     Frames,
     FrameSource,
-    Pixels,
     UnusableError,
     count_missing_bytes,
 )
 
+_T = TypeVar("_T")
 MOST_ANIMATED_PIXELS: Final = 4_000_000_000
 """Frames times width times height: the pictures build on each other, so that all before a frame are decoded for it."""
 _SHORTEST_MILLISECONDS: Final = 10
@@ -63,19 +63,18 @@ class PictureReader(FrameSource):
                 f"holds more than {most} frames of {width}x{height}, the most that are read; make a video of it, "
                 "e.g. ffmpeg -i IN OUT.mp4"
             )
-        written = np.array([picture.info.get("duration", 0) for _, picture in self._load(range(frames))], np.int64)
+        written = np.array([milliseconds for _, milliseconds in self._visit(range(frames), _read_duration)])
         shown = np.where(written > _SHORTEST_MILLISECONDS, written, 100)
         self.ticks, self.starts, self.time_base = shown.cumsum() - shown, np.zeros(1, np.int64), Fraction(1, 1000)
 
     def read(self, indices: Iterable[int]) -> Frames:
         """Yield (index, frame) for each of `indices`, in order; UnusableError for one that cannot be decoded."""
-        for index, picture in self._load(indices):
-            yield index, VideoFrame.from_ndarray(self._flatten(picture), format="rgb24")
+        return self._visit(indices, self._convert)
 
     decode = read
 
-    def _load(self, indices: Iterable[int]) -> Iterator[tuple[int, Image.Image]]:
-        """Yield (index, picture), decoded, for each of `indices`, in order."""
+    def _visit(self, indices: Iterable[int], use: Callable[[Image.Image], _T]) -> Iterator[tuple[int, _T]]:
+        """Yield (index, what `use` makes of the picture) for each of `indices`, in order."""
         files = self.clip.files
         for file, group in itertools.groupby(sorted(indices), lambda index: files[index if self.clip.fps else 0]):
             with self._open(file) as picture:
@@ -83,8 +82,7 @@ class PictureReader(FrameSource):
                     picture.seek(0 if self.clip.fps else index)
                     if picture.size != self._size:
                         raise ValueError(f"its size is {picture.size}, that of the first {self._size}")
-                    picture.load()
-                    yield index, picture
+                    yield index, use(picture)
 
     @contextlib.contextmanager
     def _open(self, file: Path) -> Generator[Image.Image]:
@@ -104,12 +102,17 @@ class PictureReader(FrameSource):
                 raise
             raise UnusableError(f"cannot be decoded at {file.name!r} ({error}); {AGAIN}") from error
 
-    def _flatten(self, picture: Image.Image) -> Pixels:
-        """Return the picture in RGB (height, width, 3), where what is transparent shows white."""
-        if not picture.has_transparency_data:
-            return np.asarray(picture.convert("RGB"))
-        coloured = picture.convert("RGBA")
-        if np.asarray(coloured.getchannel("A")).min() < 255:
-            self.notes["transparent"] = "what is transparent in the clip is shown on white"
-        white = Image.new("RGBA", coloured.size, "white")
-        return np.asarray(Image.alpha_composite(white, coloured).convert("RGB"))
+    def _convert(self, picture: Image.Image) -> VideoFrame:
+        """Return the picture as a frame in RGB, where what is transparent shows white."""
+        if picture.has_transparency_data:
+            picture = picture.convert("RGBA")
+            if np.asarray(picture.getchannel("A")).min() < 255:
+                self.notes["transparent"] = "what is transparent in the clip is shown on white"
+            picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+        return VideoFrame.from_ndarray(np.asarray(picture.convert("RGB")), format="rgb24")
+
+
+def _read_duration(picture: Image.Image) -> int:
+    """Decode a picture of an animation, and return its duration in milliseconds."""
+    picture.load()
+    return int(picture.info.get("duration", 0))
