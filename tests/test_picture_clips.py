@@ -153,6 +153,28 @@ def test_what_is_transparent_is_white(tmp_path: Path) -> None:
             assert "what is transparent in the clip is shown on white" in clip.warnings
 
 
+@pytest.mark.parametrize("suffix", ["gif", "webp"])
+def test_what_the_measures_decode_of_a_transparent_animation_is_kept(tmp_path: Path, suffix: str) -> None:
+    path = save(tmp_path / f"a.{suffix}", sprites(), duration=50)
+    with open_clip(path) as clip, open_clip(path) as other:
+        assert any("transparent" in line for line in clip.warnings)
+        clip.keep_in_passing((0, 5), size=SIZE)
+        assert len(list(clip.planes([range(12)]))) == 12
+        assert {index for index, _ in clip._shown} == {0, 5}, "nothing is decoded once more"
+        assert np.array_equal(clip.frames([5], size=SIZE)[5], other.frames([5], size=SIZE)[5])
+
+
+def test_what_is_transparent_is_told_when_it_is_shown(tmp_path: Path) -> None:
+    images = [Image.new("RGBA", SIZE, (9, 9, 200 + number, 255)) for number in range(3)]
+    images.append(Image.new("RGBA", SIZE))
+    path = save(tmp_path / "a.webp", images, duration=500, lossless=True)
+    with open_clip(path) as clip:
+        clip.frames([0, 1], size=SIZE)
+        assert clip.warnings == ()
+        assert clip.frames([3], size=SIZE)[3][0, 0].tolist() == [255, 255, 255]
+        assert clip.warnings == ("what is transparent in the clip is shown on white",)
+
+
 def test_the_key_is_of_all_bytes_and_the_frame_rate(tmp_path: Path) -> None:
     pattern = numbered(tmp_path / "a")
     copy = numbered(tmp_path / "b", first=101)

@@ -64,19 +64,20 @@ def open_to_read(path: Path) -> BinaryIO:
 
 
 @contextlib.contextmanager
-def draft_of(path: Path, *, replace: bool = True) -> Generator[Path]:
+def draft_of(path: Path, *, replace: bool = True, flush: bool = True) -> Generator[Path]:
     """Yield a new, empty file to write to: it becomes `path` when the block ends, and is deleted if the block fails.
 
     `path` is never half written, even if the process is killed. What is there is replaced only if it is a regular file,
-    and with `replace` off not at all. Raises OSError.
+    and with `replace` off not at all. With `flush` off a loss of power may leave it damaged. Raises OSError.
     """
     _check_regular(path)
     draft = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
     try:
         draft.touch(exist_ok=False)
         yield draft
-        with draft.open("r+b") as file:
-            os.fsync(file.fileno())
+        if flush:
+            with draft.open("r+b") as file:
+                os.fsync(file.fileno())
         if not replace:
             path.touch(exist_ok=False)
         _check_regular(path)

@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.disk import home
+from vrt_lite.disk import draft_of, home
 
 MEMORY_BYTES: Final = 512 * 2**20
 DISK_BYTES: Final = 2_000_000_000
@@ -124,15 +124,8 @@ class EmbeddingCache:
             _sweep(disk, size)
             self._before_sweep = max(disk.most_bytes // 32, size)
         self._before_sweep -= size
-        draft = disk.folder / f".{os.urandom(8).hex()}.embedding"
-        try:
+        with draft_of(path, flush=False) as draft:
             draft.write_bytes(_checksum(path, body) + body)
-            # On Windows a file that is being read is not replaced. It has the same name, and so the same bytes.
-            with contextlib.suppress(OSError):
-                draft.replace(path)
-        finally:
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
 
 
 def usage(folder: Path) -> tuple[int, int]:

@@ -47,9 +47,9 @@ def explain_shortage(error: BaseException) -> ShortageError | None:
     if short := shortage_of(error):
         return short
     # A folder that cannot be opened counts as empty there. The package is here if it is found now.
-    if isinstance(error, PackageNotFoundError) and any(distributions(name=error.name)):
-        return ShortageError("open files")
-    if os.strerror(errno.EMFILE) in str(error):  # the system's loader of libraries gives no number
+    was_unopened = isinstance(error, PackageNotFoundError) and any(distributions(name=error.name))
+    # The system's loader of libraries gives no number.
+    if was_unopened or os.strerror(errno.EMFILE) in str(error):
         return ShortageError("open files")
     return None if has_memory() else ShortageError("memory")
 

@@ -10,11 +10,10 @@ reserves there (`make gpu`).
 from __future__ import annotations
 
 import platform
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Final, Literal
+from typing import Final
 
 from vrt_lite.judge import Pair, opening
 from vrt_lite.machine import MOST_LOGITS, EngineSettings
@@ -49,9 +48,6 @@ _TOKEN_BYTES = 130 + 150
 """The engine's tables for one token, and for the merge that makes it: nodes of std::unordered_map with strings."""
 _GPU_BYTES: Final = 400 * 2**20
 """A GPU's own context and scratch memory, as reported by others; not measured here."""
-Part = Literal["layers", "output", "tower", "merger"]
-"""Of a model: what each token goes through, what only a token does that is written, each patch of a frame, each visual
-token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +56,9 @@ class ModelShape:
 
     `output` is what a GPU holds for the last layer's output, which a tied model has in its `embedding` too.
     `input_width` is the width of what enters the text model: some models add something of a frame to later layers.
-    `matrices` counts the weights that are multiplied, by ggml's type. `vision_full_every`: one layer in so many attends
-    to the whole frame, the others to a window.
+    `matrices` counts the weights that are multiplied: "layers" with each token, "output" with one that is written,
+    "tower" with each patch of a frame, "merger" with each visual token. `vision_full_every`: one layer in so many
+    attends to the whole frame, the others to a window.
     """
 
     text_bytes: int
@@ -83,7 +80,7 @@ class ModelShape:
     vision_width: int
     vision_feed_forward: int
     vision_full_every: int
-    matrices: Mapping[Part, Mapping[int, int]]
+    matrices: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +166,10 @@ def _bytes_of(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.size for tensor in tensors)
 
 
-def _count_weights(file: Gguf, prefix: str) -> Mapping[int, int]:
-    """Count the weights of matrices whose names begin so, by ggml's type."""
-    counted: Counter[int] = Counter()
-    for tensor in file.tensors:
-        if tensor.name.startswith(prefix) and len(tensor.dimensions) == 2:
-            counted[tensor.kind] += prod(tensor.dimensions)
-    return counted
+def _count_weights(file: Gguf, prefix: str) -> int:
+    """Count the weights of matrices whose names begin so."""
+    matrices = (tensor.dimensions for tensor in file.tensors if tensor.name.startswith(prefix))
+    return sum(prod(sides) for sides in matrices if len(sides) == 2)
 
 
 def count_context_tokens(shape: ModelShape, profile: Profile) -> int:

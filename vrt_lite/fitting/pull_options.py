@@ -6,7 +6,6 @@ The shape follows from the recipe's copy of the model's config.json.
 from __future__ import annotations
 
 import contextlib
-import json
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -71,7 +70,7 @@ def list_pull_options(name: str, quant: str = "") -> PullOptions:
         raise ModelError(f"{name} is not known as {quant!r}; choose {', '.join(recipe.quants or TYPES)}.")
     fetched, options = recipe.checkpoint_size, list[PullOption]()
     for kind in [quant] if quant else recipe.quants or QUANTS:
-        shape = _describe_shape(json.dumps(recipe.config), kind)
+        shape = _describe_shape(name, kind)
         stays = shape.text_bytes + shape.projector
         # A shard is deleted once it is converted.
         options.append(PullOption(kind, shape, fetched or stays, stays, stays + min(fetched, _SHARD_BYTES)))
@@ -79,6 +78,6 @@ def list_pull_options(name: str, quant: str = "") -> PullOptions:
 
 
 @cache
-def _describe_shape(config: str, text_type: str) -> ModelShape:
-    """The shape by a config.json. Each list of models asks for some fifty."""
-    return shape_of(*describe_pair(json.loads(config), text_type=text_type, projector_type=PROJECTOR_TYPE))
+def _describe_shape(name: str, text_type: str) -> ModelShape:
+    """The shape of a known model. Each list of models asks for some fifty."""
+    return shape_of(*describe_pair(recipes()[name].config, text_type=text_type, projector_type=PROJECTOR_TYPE))

@@ -6,6 +6,7 @@ its prompt.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import re
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ VIDEO_SUFFIXES: Final = frozenset(
         *(".3gp", ".3g2", ".gif", ".webp"),
     )
 )
-"""The files of a folder that are taken. A file that is named itself is taken with any suffix."""
+"""The files of a folder that are taken, but for a still WebP. A file that is named itself is taken with any suffix."""
 _PATTERN = re.compile(r"[*?\[]")
 _DIGITS = re.compile(r"(\d+)")
 _MOST_NAMED = 6
@@ -115,7 +116,18 @@ def _list_visible(folder: Path, *, recursive: bool = False) -> list[Path]:
 
 
 def _choose_videos(paths: Sequence[Path]) -> list[Path]:
-    return [path for path in paths if path.suffix.lower() in VIDEO_SUFFIXES and not path.is_dir()]
+    named = (path for path in paths if path.suffix.lower() in VIDEO_SUFFIXES and not path.is_dir())
+    return [path for path in named if not _is_still_webp(path)]
+
+
+def _is_still_webp(path: Path) -> bool:
+    """Whether a file is a WebP whose header tells of no animation. What cannot be read is refused when it is opened."""
+    head = b""
+    with contextlib.suppress(OSError):
+        if path.suffix.lower() == ".webp" and path.is_file():
+            with path.open("rb") as file:
+                head = file.read(21)
+    return len(head) == 21 and head[8:12] == b"WEBP" and not (head[12:16] == b"VP8X" and head[20] & 2)
 
 
 def _describe_rest(folder: Path, rest: Sequence[Path]) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 from av.error import FFmpegError
@@ -28,10 +28,8 @@ from vrt_lite.errors import VideoError
 from vrt_lite.shortage import shortage_of
 from vrt_lite.video.frame_conversion import Conversion, Planes, find_conversion
 from vrt_lite.video.frame_source import AGAIN, Pixels, Size, Transfer, UnusableError, is_picture
+from vrt_lite.video.picture_reader import PictureReader
 from vrt_lite.video.reader import Reader
-
-if TYPE_CHECKING:
-    from vrt_lite.video.picture_reader import PictureReader
 
 
 @dataclass(frozen=True)
@@ -61,44 +59,39 @@ def open_clip(path: Path | str) -> Clip:
 
     Raises VideoError, with one line, for what cannot be used.
     """
-    with contextlib.ExitStack() as stack, _video_errors(path):
+    with _video_errors(path):
         found = find_files(Path(path))
         if not (size_bytes := sum(file.stat().st_size for file in found.files)):
             raise UnusableError(f"is empty; {AGAIN}")
-        if found.fps or is_picture(found.files[0]):
-            from vrt_lite.video.picture_reader import PictureReader  # noqa: PLC0415 - few clips are pictures
-
-            reader = PictureReader(found)
-        else:
-            reader = Reader(found)
-        stack.callback(reader.opened.close)
-        reader.scan()
-        first = next(frame for _, frame in reader.read([0]))
-        conversion = find_conversion(first, reader.pixel_aspect)
-        steps, frames = reader.ticks - reader.ticks[0], len(reader.ticks)
-        span_seconds = float(int(steps[-1]) * reader.time_base)
-        fps = (frames - 1) / span_seconds if span_seconds > 0 else reader.declared_fps
-        duration_seconds = span_seconds + 1 / fps
-        if duration_seconds < 1:
-            reader.notes["short"] = f"the clip is under a second long ({duration_seconds:.2f} s, {frames} frames)"
-        if conversion.transfer != "sdr":
-            reader.notes["hdr"] = f"the clip is HDR ({conversion.transfer.upper()}) and is tone-mapped to SDR"
-        info = ClipInfo(
-            path=found.path,
-            sha256=found.digest(),
-            size_bytes=size_bytes,
-            width=conversion.width,
-            height=conversion.height,
-            fps=fps,
-            duration_seconds=duration_seconds,
-            frames=frames,
-            # More than one tick away from an even grid, which is more than rounding.
-            variable_rate=float(np.max(np.abs(steps - np.linspace(0.0, float(steps[-1]), frames)))) > 1.1,
-            dynamic_range=conversion.transfer,
-            open_ended=reader.open_ended,
-        )
-        stack.pop_all()
-        return Clip(info, reader, conversion, first)
+        reader = (PictureReader if found.fps or is_picture(found.files[0]) else Reader)(found)
+        with reader.opened:
+            reader.scan()
+            first = next(frame for _, frame in reader.read([0]))
+            conversion = find_conversion(first, reader.pixel_aspect)
+            steps, frames = reader.ticks - reader.ticks[0], len(reader.ticks)
+            span_seconds = float(int(steps[-1]) * reader.time_base)
+            fps = (frames - 1) / span_seconds if span_seconds > 0 else reader.declared_fps
+            duration_seconds = span_seconds + 1 / fps
+            if duration_seconds < 1:
+                reader.notes["short"] = f"the clip is under a second long ({duration_seconds:.2f} s, {frames} frames)"
+            if conversion.transfer != "sdr":
+                reader.notes["hdr"] = f"the clip is HDR ({conversion.transfer.upper()}) and is tone-mapped to SDR"
+            info = ClipInfo(
+                path=found.path,
+                sha256=found.digest(),
+                size_bytes=size_bytes,
+                width=conversion.width,
+                height=conversion.height,
+                fps=fps,
+                duration_seconds=duration_seconds,
+                frames=frames,
+                # More than one tick away from an even grid, which is more than rounding.
+                variable_rate=float(np.max(np.abs(steps - np.linspace(0.0, float(steps[-1]), frames)))) > 1.1,
+                dynamic_range=conversion.transfer,
+                open_ended=reader.open_ended,
+            )
+            reader.opened = reader.opened.pop_all()
+            return Clip(info, reader, conversion, first)
 
 
 @contextlib.contextmanager
@@ -195,5 +188,5 @@ class Clip:
                 if index in kept:
                     passed[index, size] = self._conversion.convert(frame, size, converter)
                 yield index, self._conversion.read_planes(frame, converter)
-            if not reader.notes:  # of a damaged clip `frames` chooses and tells
+            if reader.notes.keys() <= self._reader.notes.keys():  # of a damaged clip `frames` chooses and tells
                 self._shown |= passed

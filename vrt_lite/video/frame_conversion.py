@@ -18,7 +18,6 @@ from vrt_lite.video.frame_source import Pixels, Size, Transfer, UnusableError
 # swscale's default for 4:2:0 is a table-driven path that is off by up to two levels; this is exact.
 EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
 _HDR: dict[int, Transfer] = {ColorTrc.SMPTE2084.value: "pq", ColorTrc.ARIB_STD_B67.value: "hlg"}
-_PLAIN = frozenset(("yuv420p", "yuvj420p"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ class Conversion:
         """
         is_sdr = self.transfer == "sdr"
         full_range = frame.color_range == ColorRange.JPEG.value  # of every decoder that gives yuvj420p
-        if not is_sdr or frame.format.name not in _PLAIN or (frame.width, frame.height) != self.stored:
+        if not is_sdr or frame.format.name not in ("yuv420p", "yuvj420p") or (frame.width, frame.height) != self.stored:
             full_range, layout = False, "yuv420p" if is_sdr else "yuv420p10le"
             frame = converter.reformat(frame, *self.stored, format=layout, dst_color_range=ColorRange.MPEG)
         planes: list[NDArray[Any]] = []

@@ -9,27 +9,27 @@ from __future__ import annotations
 import contextlib
 import itertools
 import warnings
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from av.video.frame import VideoFrame
 from PIL import Image
 
+from vrt_lite.clip_files import MOST_PICTURES
 from vrt_lite.shortage import shortage_of
 from vrt_lite.video.frame_source import (
     AGAIN,
     MAX_PIXELS,
     Frames,
     FrameSource,
-    Pixels,
     UnusableError,
     count_missing_bytes,
 )
 
-MOST_FRAMES: Final = 20_000
+_T = TypeVar("_T")
 MOST_ANIMATED_PIXELS: Final = 4_000_000_000
 """Frames times width times height: the pictures build on each other, so that all before a frame are decoded for it."""
 _SHORTEST_MILLISECONDS: Final = 10
@@ -40,7 +40,7 @@ class PictureReader(FrameSource):
     """One clip of pictures. Only one picture is held at a time, and in an animation what the next one builds on."""
 
     def scan(self) -> None:
-        """Find the times; those of an animation are told by decoding all of it.
+        """Find the times; those of an animation are told by decoding all of it, without converting any picture.
 
         UnusableError for a still picture, and an animation that is damaged, cut or beyond the limits.
         """
@@ -58,17 +58,23 @@ class PictureReader(FrameSource):
             if self.clip.assumed:
                 self.notes["rate"] = f"numbered pictures have no frame rate: {fps} a second are assumed (see --fps)"
             return
-        if frames > (most := min(MOST_FRAMES, MOST_ANIMATED_PIXELS // (width * height))):
+        if frames > (most := min(MOST_PICTURES, MOST_ANIMATED_PIXELS // (width * height))):
             raise UnusableError(
                 f"holds more than {most} frames of {width}x{height}, the most that are read; make a video of it, "
                 "e.g. ffmpeg -i IN OUT.mp4"
             )
-        written = np.array([frame.duration for _, frame in self.decode(range(frames))])
+        written = np.array([milliseconds for _, milliseconds in self._visit(range(frames), _read_duration)])
         shown = np.where(written > _SHORTEST_MILLISECONDS, written, 100)
         self.ticks, self.starts, self.time_base = shown.cumsum() - shown, np.zeros(1, np.int64), Fraction(1, 1000)
 
-    def decode(self, indices: Iterable[int]) -> Frames:
+    def read(self, indices: Iterable[int]) -> Frames:
         """Yield (index, frame) for each of `indices`, in order; UnusableError for one that cannot be decoded."""
+        return self._visit(indices, self._convert)
+
+    decode = read
+
+    def _visit(self, indices: Iterable[int], use: Callable[[Image.Image], _T]) -> Iterator[tuple[int, _T]]:
+        """Yield (index, what `use` makes of the picture) for each of `indices`, in order."""
         files = self.clip.files
         for file, group in itertools.groupby(sorted(indices), lambda index: files[index if self.clip.fps else 0]):
             with self._open(file) as picture:
@@ -76,11 +82,7 @@ class PictureReader(FrameSource):
                     picture.seek(0 if self.clip.fps else index)
                     if picture.size != self._size:
                         raise ValueError(f"its size is {picture.size}, that of the first {self._size}")
-                    frame = VideoFrame.from_ndarray(self._flatten(picture), format="rgb24")
-                    frame.duration = picture.info.get("duration", 0)
-                    yield index, frame
-
-    read = decode
+                    yield index, use(picture)
 
     @contextlib.contextmanager
     def _open(self, file: Path) -> Generator[Image.Image]:
@@ -100,12 +102,17 @@ class PictureReader(FrameSource):
                 raise
             raise UnusableError(f"cannot be decoded at {file.name!r} ({error}); {AGAIN}") from error
 
-    def _flatten(self, picture: Image.Image) -> Pixels:
-        """Return the picture in RGB (height, width, 3), where what is transparent shows white."""
-        if not picture.has_transparency_data:
-            return np.asarray(picture.convert("RGB"))
-        coloured = picture.convert("RGBA")
-        if np.asarray(coloured.getchannel("A")).min() < 255:
-            self.notes["transparent"] = "what is transparent in the clip is shown on white"
-        white = Image.new("RGBA", coloured.size, "white")
-        return np.asarray(Image.alpha_composite(white, coloured).convert("RGB"))
+    def _convert(self, picture: Image.Image) -> VideoFrame:
+        """Return the picture as a frame in RGB, where what is transparent shows white."""
+        if picture.has_transparency_data:
+            picture = picture.convert("RGBA")
+            if np.asarray(picture.getchannel("A")).min() < 255:
+                self.notes["transparent"] = "what is transparent in the clip is shown on white"
+            picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+        return VideoFrame.from_ndarray(np.asarray(picture.convert("RGB")), format="rgb24")
+
+
+def _read_duration(picture: Image.Image) -> int:
+    """Decode a picture of an animation, and return its duration in milliseconds."""
+    picture.load()
+    return int(picture.info.get("duration", 0))
