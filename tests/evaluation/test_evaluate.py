@@ -308,7 +308,7 @@ def test_an_export_has_the_labels_about_the_clips_as_shown(bench: Bench, genai: 
     assert {row["TA label"] for row in rows} == {""}
     lines = [json.loads(line) for line in json_lines(bench.run)]
     assert [str(line["labels"]["OA"]) for line in lines] == [row["OA label"] for row in rows]
-    with bench.store._database.write() as connection:
+    with bench.store.write() as connection:
         connection.execute("UPDATE items SET value = '{}' WHERE kind = 'pair'")
     with pytest.raises(StoreError, match="is damaged: a row cannot be read"):
         list(csv_lines(bench.run))

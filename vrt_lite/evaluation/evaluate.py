@@ -24,11 +24,11 @@ from vrt_lite.records.figures import Figures
 from vrt_lite.records.labelled import EvalCase, Order, Orders, score_case
 from vrt_lite.records.pairs import Result
 from vrt_lite.runs.judging import RunClock, Task, judge_all
+from vrt_lite.runs.run import CASE, Run
 from vrt_lite.runs.store import Identity, Store
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
-    from vrt_lite.runs.run import Run
 
 _NAMED = 200
 
@@ -203,7 +203,7 @@ class _Work:
     def _keep(self, case: EvalCase, result: Result | None = None) -> None:
         """Keep a case that is done, and count it with its verdict overall."""
         if self._known.get(case.item) != case:
-            self._run.keep_case(case)
+            self._run.put(CASE, case.item, case)
             self._known[case.item] = case
         self._left.discard(case.item)
         scored = score_case(case, result)

@@ -110,15 +110,16 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.verdict.source if self.verdict else ""
 
 
-def result_of(question: Question, judgement: Judgement) -> Result:
-    """Return the light columns of a judgement of one order, the clips as given, or of both."""
+def result_of(question: Question, answer: Judgement | VrtError) -> Result:
+    """Return the light columns of a judgement of one order, the clips as given, or of both; or of why there is none."""
+    asked = question.key, question.first, question.second, question.prompt
+    if isinstance(answer, VrtError):
+        return Result(*asked, error=escape_surrogates(str(answer)), failure=answer.kind)
+    judgement = answer
     rounds = [r for order in judgement.orders for r in order.rounds]
     settings = judgement.settings
     return Result(
-        question.key,
-        question.first,
-        question.second,
-        question.prompt,
+        *asked,
         verdict=judgement.verdict if question.second else None,
         rounds=len(rounds),
         calls=sum(r.outcome == "tool" for r in rounds),
@@ -148,12 +149,6 @@ def derive_result(one: Result, two: Result) -> Result:
         warnings=tuple(dict.fromkeys((*one.warnings, *two.warnings))),
         scores=scores,
     )
-
-
-def failure_of(question: Question, error: VrtError) -> Result:
-    """Return the light columns of a question that got no verdict, because of this error."""
-    facts = (question.key, question.first, question.second, question.prompt)
-    return Result(*facts, error=escape_surrogates(str(error)), failure=error.kind)
 
 
 def escape_surrogates(text: str) -> str:

@@ -18,8 +18,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 import psutil
@@ -97,6 +96,7 @@ class Database:
             raise UsageError(f"The store {str(path)!r} is no file name.")
         # Absolute, or SQLite could take a name like "file:a" for an address.
         self.path = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
+        self.owner = new_owner()
         self._lock = RLock()
         with self._store_errors():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -113,10 +113,10 @@ class Database:
             self._connection.close()
             raise
 
-    def __enter__(self) -> Database:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

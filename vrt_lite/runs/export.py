@@ -53,23 +53,23 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
     """
     yield csv_line(COLUMNS)
     for of, _, both in _describe_results(run):
-        first, second, joined = of["first"], of["second"], both.preferences if both else dict[str, Preference]()
-        own = ", ".join(f"{name}: {_choice(choice)}" for name, choice in of["own"].items())
-        texts = [shown(text) for text in (first["name"], second["name"], of["prompt"], of["error"], own)]
-        yield csv_line(
-            (
-                *(of["number"], *map(make_harmless, texts[:3])),
-                *(of["winners"].get(key, "") for key in KEYS),
-                *(chance for key in KEYS for chance in of["odds"].get(key) or ("", "", "")),
-                *(_choice(joined[key]) if key in joined else "" for key in KEYS),
-                *(of[name] for name in ("source", "rounds", "calls", "tokens", "seconds")),
-                *(make_harmless(texts[3]), first["sha256"], second["sha256"], of["key"], of["failure"]),
-                make_harmless(shown(" ".join(warning.text for warning in of["warnings"]))),
-                *(of["max_pixels"], of["tool_max_pixels"], of["kv_type"], " ".join(of["disagreements"] or ())),
-                *(make_harmless(texts[4]), " ".join(map(str, of["rows"]))),
-                *(of["labels"].get(key, "") for key in KEYS),
-            )
-        )
+        cells: dict[str, Any] = {
+            **{name.replace("_", " "): value for name, value in of.items()},
+            **of["winners"],
+            **{f"{key} label": label for key, label in of["labels"].items()},
+            "warnings": " ".join(warning.text for warning in of["warnings"]),
+            "orders disagree on": " ".join(of["disagreements"] or ()),
+            "own dimensions": ", ".join(f"{name}: {_choice(choice)}" for name, choice in of["own"].items()),
+            "rows": " ".join(map(str, of["rows"])),
+        }
+        for place in ("first", "second"):
+            cells |= {place: of[place]["name"], f"{place} sha256": of[place]["sha256"]}
+        for key, odds in of["odds"].items():
+            cells |= {f"{key} {chance}": share for chance, share in zip(_CHANCES, odds or (), strict=False)}
+        if both:
+            cells |= {f"{key} both orders": _choice(preference) for key, preference in both.preferences.items()}
+        row = (cells.get(column) for column in COLUMNS)
+        yield csv_line(make_harmless(shown(cell)) if isinstance(cell, str) else cell for cell in row)
 
 
 def json_lines(run: Run) -> Iterator[str]:
