@@ -15,7 +15,7 @@ from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.ratings import JudgedVote, fit
 from vrt_lite.records.conditions import conditions_of
 from vrt_lite.records.ladders import Ladder, LadderPair, Rated, Standing, UnrankedClip
-from vrt_lite.records.pairs import JudgedPair, count_orders
+from vrt_lite.records.pairs import count_orders
 
 _UNDECIDED: Final = 3
 """How a pair ended, beside 0, 1 and 2."""
@@ -26,7 +26,10 @@ NOT_JUDGED_YET: Final = "not judged yet"
 def rate_group(group: ClipGroup) -> Ladder:
     """Rate a group by its results so far."""
     joined = group.pairs()
-    pairs = [_describe_pair(clips, pair) for clips, pair in joined.items()]
+    pairs = tuple(
+        LadderPair(clips, pair.preferences, pair.disagreements, pair.keys, pair.errors)
+        for clips, pair in joined.items()
+    )
     count, judged = len(group.clips), group.judged
     scores = {clip: result.scores[0] for clip, result in group.alone.items() if result.scores}
     ranked = {*scores, *(clip for pair in pairs if pair.preferences for clip in pair.clips)}
@@ -70,7 +73,7 @@ def rate_group(group: ClipGroup) -> Ladder:
         failures=sum(bool(result.error) for result in judged),
         possible_pairs=count * (count - 1) // 2,
         conditions=conditions_of(judged),
-        pairs=tuple(pairs),
+        pairs=pairs,
     )
 
 
@@ -88,11 +91,6 @@ def collect_votes(group: ClipGroup, key: str) -> list[JudgedVote]:
                 one = two = (one + two) / 2
             votes.append(JudgedVote(i, j, (tie, one, two)))
     return votes
-
-
-def _describe_pair(clips: tuple[int, int], pair: JudgedPair) -> LadderPair:
-    given, swapped = (result and result.key for result in (pair.given, pair.swapped))
-    return LadderPair(clips, pair.preferences, pair.disagreements, (given, swapped), pair.errors)
 
 
 def _place(

@@ -114,7 +114,7 @@ class RankWork:
         facts = {f"prompt of group {group.name!r}" if group.name else "prompt": group.prompt for group in gathered}
         identity = Identity(judge.key(), judge.describe(), facts)
         self.run = run = store.begin(name or _name_run(gathered, identity.judge), kind="rank", identity=identity)
-        looks: dict[str, tuple[Flag, ...] | VideoError] = {of.sha256: of.flags for of in read_rank_about(run).clips}
+        looks: dict[str, _Flags | VideoError] = {of.sha256: of.flags for of in read_rank_about(run).clips}
         unknown = {clip.sha256: clip.path for of in gathered for clip in of.clips if clip.sha256 not in looks}
         looks |= look_at_clips(unknown, judge, watcher.observe)
         exclude = effort.exclude_flagged
@@ -210,12 +210,9 @@ def _choose_orders(group: ClipGroup, effort: Effort) -> Iterator[tuple[int, int]
     elif effort.chooses(count):
         confidence = CONFIDENCE if effort.confidence is None else effort.confidence
         while True:
-            votes = collect_votes(group, OVERALL)
-            ratings = fit(votes, count)
-            if is_order_certain(ratings, confidence):
-                return
-            order = next_judgement(votes, count, judged=chosen, both_orders=effort.both_orders, ratings=ratings)
-            if order is None:
+            ratings = fit(collect_votes(group, OVERALL), count)
+            order = next_judgement(ratings, judged=chosen, both_orders=effort.both_orders)
+            if order is None or is_order_certain(ratings, confidence):
                 return
             chosen.add(order)
             yield order
@@ -250,7 +247,7 @@ def gather_clips(groups: Sequence[Group], digest: Callable[[Path], str]) -> tupl
             else:
                 if same is not path:
                     why = f"the same content as {str(same)!r}"
-                    left_out.append(ExcludedClip(path, group.name, why, broken=False))
+                    left_out.append(ExcludedClip(path, group.name, why))
         if len(found) > MOST_CLIPS:
             raise UsageError(f"A group has {len(found)} clips; at most {MOST_CLIPS} are ranked. Divide it into groups.")
         names = _name_clips(found.values())
@@ -301,14 +298,14 @@ def choose_clips(
                 left_out.append(ExcludedClip(clip.path, group.name, look.reason, broken=True))
             elif look and exclude_flagged:
                 why = f"is flagged: {describe_flags(look)}"
-                left_out.append(ExcludedClip(clip.path, group.name, why, broken=False))
+                left_out.append(ExcludedClip(clip.path, group.name, why))
             else:
                 usable.append(replace(clip, flags=look))
         if len(usable) >= least:
             groups.append(ClipGroup(group.name, group.prompt, tuple(usable)))
         else:
             why = "the only clip of its group that can be used"
-            left_out += [ExcludedClip(clip.path, group.name, why, broken=False) for clip in usable]
+            left_out += [ExcludedClip(clip.path, group.name, why) for clip in usable]
     if not groups:
         flagged = exclude_flagged and any(look for look in looks.values() if not isinstance(look, VideoError))
         raise _too_few([out for out in left_out if out.broken], flagged=flagged)

@@ -175,6 +175,11 @@ class JudgedPair(msgspec.Struct, frozen=True, dict=True):
         return hashlib.sha256(key.encode()).hexdigest() if DERIVED in key else key
 
     @property
+    def keys(self) -> tuple[str | None, str | None]:
+        """The key of the judgement of each order, None where there is none."""
+        return self.given and self.given.key, self.swapped and self.swapped.key
+
+    @property
     def results(self) -> tuple[Result, ...]:
         """The judgements that there are."""
         return tuple(result for result in (self.given, self.swapped) if result)
