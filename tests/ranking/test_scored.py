@@ -111,11 +111,11 @@ def test_pairs_follow_by_the_loss_and_what_nobody_measured_is_nowhere(
         one, two = next(order for order in (pair, pair[::-1]) if (order[0].sha256, order[1].sha256) in results)
         result = results[one.sha256, two.sha256]
         difference = grey_of[one.name] - grey_of[two.name]
-        odds, winner = result.odds["VQ"], 1 if difference > 0 else 2
+        odds, winner = result.preferences["VQ"].odds, 1 if difference > 0 else 2
         assert odds
         assert odds[1] == pytest.approx(1 / (1 + math.exp(min(1.609 - difference, 700))))
-        assert result.winners == {"TA": 0, "VQ": winner, "OA": winner}
-        assert result.odds["OA"] is None, "the sum has no scale"
+        assert {key: of.winner for key, of in result.preferences.items()} == {"TA": 0, "VQ": winner, "OA": winner}
+        assert result.preferences["OA"].odds is None, "the sum has no scale"
         whole = run.judgement(result.key)
         assert whole
         assert whole.verdict.preferences["VQ"].odds == odds

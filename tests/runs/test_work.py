@@ -84,7 +84,10 @@ def results(path: Path, name: str = "run") -> list[tuple[Any, ...]]:
             kept = run.judgement(result.key)
             assert kept
             assert [clip.sha256 for clip in kept.inputs] == [result.first, result.second]
-    return sorted((r.key, r.first, r.second, dict(r.winners), dict(r.odds), r.tokens) for r in found)
+    return sorted(
+        (r.key, r.first, r.second, {key: (of.winner, of.odds) for key, of in r.preferences.items()}, r.tokens)
+        for r in found
+    )
 
 
 def claims(store: Store) -> Results:

@@ -21,7 +21,7 @@ from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.evaluation.sets import LabelledSet, choose_pairs
 from vrt_lite.interfaces import Event, TimeRange
 from vrt_lite.records.figures import Figures
-from vrt_lite.records.labelled import EvalCase, Order, Orders, score_case
+from vrt_lite.records.labelled import EvalCase, Order, Orders
 from vrt_lite.records.pairs import Result
 from vrt_lite.runs.judging import RunClock, Task, judge_all
 from vrt_lite.runs.run import CASE, Run
@@ -60,8 +60,8 @@ class EvalWatcher(Protocol):
         """Called before judging: so many judgements are left, which will take `seconds` if that is known."""
         ...
 
-    def count(self, label: int | None, verdict: int | None, *, seconds_left: float | None) -> None:
-        """Called when a pair is done; `label` and `verdict` are the overall ones, None where there is none."""
+    def count(self, *, failed: bool, seconds_left: float | None) -> None:
+        """Called when a pair is done."""
         ...
 
     def observe(self, event: Event, /) -> None:
@@ -201,14 +201,13 @@ class _Work:
         self._keep(replace(case, key=result.key, clip_seconds=seconds), result)
 
     def _keep(self, case: EvalCase, result: Result | None = None) -> None:
-        """Keep a case that is done, and count it with its verdict overall."""
+        """Keep a case that is done, and count it."""
         if self._known.get(case.item) != case:
             self._run.put(CASE, case.item, case)
             self._known[case.item] = case
         self._left.discard(case.item)
-        scored = score_case(case, result)
-        verdict = scored.winner("OA") if scored.verdict else None
-        self._watcher.count(case.labels.get("OA"), verdict, seconds_left=self.clock.seconds_left(self.count_left()))
+        failed = not (result and result.verdict)
+        self._watcher.count(failed=failed, seconds_left=self.clock.seconds_left(self.count_left()))
 
     def count_left(self) -> int:
         """Count the judgements that are left of this call."""

@@ -50,11 +50,11 @@ class ClipGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def pairs(self) -> dict[tuple[int, int], JudgedPair]:
         """Return the pairs i < j with a result, perhaps a failure, of at least one order."""
-        found: dict[tuple[int, int], JudgedPair] = {}
-        for i, j in sorted({(min(order), max(order)) for order in self.results}):
-            orders = self.results.get((i, j)), self.results.get((j, i))
-            found[i, j] = JudgedPair(self.clips[i].sha256, self.clips[j].sha256, self.prompt, *orders)
-        return found
+        content, get = [clip.sha256 for clip in self.clips], self.results.get
+        return {
+            (i, j): JudgedPair(content[i], content[j], self.prompt, get((i, j)), get((j, i)))
+            for i, j in sorted({(min(order), max(order)) for order in self.results})
+        }
 
 
 def find_members(groups: Iterable[ClipGroup]) -> Callable[[Result], bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from string import ascii_lowercase
@@ -154,12 +154,10 @@ def find_cycles(wins: Iterable[tuple[int, int]], order: Sequence[int], *, limit:
     """
     place = {clip: number for number, clip in enumerate(order)}
     beaten: defaultdict[int, list[int]] = defaultdict(list)
-    upsets: list[tuple[int, int]] = []
-    for winner, loser in sorted(wins):
+    wins = sorted(wins)
+    for winner, loser in wins:
         beaten[winner].append(loser)
-        if place[winner] > place[loser]:
-            upsets.append((winner, loser))
-    paths = [_find_path(loser, winner, beaten) for winner, loser in upsets]
+    paths = [_find_path(loser, winner, beaten) for winner, loser in wins if place[winner] > place[loser]]
     found = {path[(k := path.index(min(path))) :] + path[:k] for path in paths if path}
     return sorted(found, key=lambda cycle: (len(cycle), cycle))[:limit]
 
@@ -167,13 +165,12 @@ def find_cycles(wins: Iterable[tuple[int, int]], order: Sequence[int], *, limit:
 def _find_path(start: int, goal: int, beaten: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
     """Find a shortest path from `start` to `goal`, both included; empty if there is none."""
     paths: dict[int, tuple[int, ...]] = {start: (start,)}
-    waiting = deque([start])
-    while waiting:
-        clip = waiting.popleft()
+    waiting = [start]
+    for clip in waiting:
         for other in beaten.get(clip, ()):
-            if other == goal:
-                return (*paths[clip], goal)
             if other not in paths:
                 paths[other] = (*paths[clip], other)
                 waiting.append(other)
-    return ()
+        if goal in paths:
+            break
+    return paths.get(goal, ())

@@ -39,8 +39,8 @@ of the table that list the pair, and the labels of the first of these rows, abou
 """
 _FORMULA = frozenset("=+-@")
 _LIGHT: Final = (
-    *("key", "prompt", "winners", "odds", "source", "rounds", "calls", "tokens", "seconds", "error", "failure"),
-    *("warnings", "max_pixels", "tool_max_pixels", "kv_type", "leans", "own"),
+    *("key", "prompt", "source", "rounds", "calls", "tokens", "seconds", "error", "failure"),
+    *("warnings", "max_pixels", "tool_max_pixels", "kv_type"),
 )
 """What a line of JSON has of a result."""
 
@@ -102,8 +102,14 @@ def _describe_results(run: Run) -> Iterator[tuple[dict[str, Any], Judgement | No
         rows, labels = labelled.get(result.key, ([], {}))
         about = {"number": number, "first": one, "second": two}
         light = {name: getattr(result, name) for name in (*_LIGHT, *(["scores"] if result.scores else []))}
-        disagreements = pair and list(pair.disagreements)
-        yield {**about, **light, "disagreements": disagreements, "rows": rows, "labels": labels}, judgement, pair
+        told = {
+            "winners": {key: preference.winner for key, preference in result.preferences.items()},
+            "odds": {key: preference.odds for key, preference in result.preferences.items()},
+            "leans": {key: of.leans for key, of in result.preferences.items() if of.leans is not None},
+            "own": result.verdict.own if result.verdict else {},
+            "disagreements": pair and list(pair.disagreements),
+        }
+        yield {**about, **light, **told, "rows": rows, "labels": labels}, judgement, pair
 
 
 def names_of(run: Run) -> dict[str, str]:
