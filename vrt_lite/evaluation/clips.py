@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -90,5 +91,5 @@ def parts_of(name: str, *, leaving: bool = False) -> tuple[str, ...] | str:
 
 def _count_common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     """Count the parts at the end that two paths have in common."""
-    most = min(len(one), len(other))
-    return next((count for count in range(most) if one[-1 - count] != other[-1 - count]), most)
+    alike = (a == b for a, b in zip(reversed(one), reversed(other), strict=False))
+    return sum(1 for _ in takewhile(bool, alike))

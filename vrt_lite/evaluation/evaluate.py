@@ -173,14 +173,15 @@ class _Work:
     def choose_tasks(self) -> Iterator[Task]:
         """Yield the pairs whose clips exist; the others fail at once. Ends when the budget is used."""
         for pair, case in self._cases:
-            a, b = self._clips.find(pair.a), self._clips.find(pair.b)
-            if isinstance(a, str) or isinstance(b, str):
-                self._keep(replace(case, missing="; ".join(why for why in (a, b) if isinstance(why, str))))
+            found = [self._clips.find(name) for name in (pair.a, pair.b)]
+            if missing := [why for why in found if isinstance(why, str)]:
+                self._keep(replace(case, missing="; ".join(missing)))
                 continue
             if self._asked == self._budget:
                 return
             self._asked += 1
-            yield Task(*((a, b) if case.order == "given" else (b, a)), pair.prompt, label=case)
+            first, second = (Path(path) for path in (found if case.order == "given" else found[::-1]))
+            yield Task(first, second, pair.prompt, label=case)
 
     def keep_result(self, task: Task, result: Result, now: bool) -> None:
         """Keep the result of a task; `judge_all` calls this."""

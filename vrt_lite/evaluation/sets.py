@@ -131,6 +131,5 @@ def choose_pairs(
     With the same seed, a larger sample contains the smaller one.
     """
     drawn = list(range(len(pairs)))
-    if sample is not None and sample < len(pairs):
-        random.Random(seed).shuffle(drawn)
+    random.Random(seed).shuffle(drawn)
     return [pairs[number] for number in sorted(drawn[:sample])][:limit]

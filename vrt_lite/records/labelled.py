@@ -77,11 +77,9 @@ class ScoredCase(EvalCase, frozen=True, kw_only=True):
 def score_case(case: EvalCase, result: Result | None) -> ScoredCase:
     """Combine a case with its result. A case whose result was forgotten is not judged yet."""
     told = msgspec.structs.astuple(case)
-    if case.missing:
-        return ScoredCase(*told, failure="missing clip", why=case.missing)
-    if result is None:
-        return ScoredCase(*told)
-    if result.verdict is None:
+    if case.missing or not result:
+        return ScoredCase(*told, failure="missing clip" if case.missing else "", why=case.missing)
+    if not result.verdict:
         return ScoredCase(*told, result=result, failure=_FAILURES.get(result.failure, "no verdict"), why=result.error)
     verdict = result.verdict.mirrored() if case.order == "swapped" else result.verdict
     return ScoredCase(*told, result=result, verdict=verdict)

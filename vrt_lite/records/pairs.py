@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Final
@@ -243,12 +244,9 @@ class OrderCounts(msgspec.Struct, frozen=True):
 def count_orders(verdicts: Iterable[tuple[Verdict | None, Verdict | None]]) -> OrderCounts:
     """Count how often both verdicts of a pair, about its clips in the same order, disagree."""
     joined = [both for one, other in verdicts if one and other and (both := join_orders(one, other))]
-    preferences = [both.verdict.preferences for both in joined]
-    judged = {key: sum(key in of for of in preferences) for key in KEYS}
-    judged = {key: count for key, count in judged.items() if count or key == OVERALL}
-    return OrderCounts(
-        len(joined),
-        judged,
-        {key: sum(key in both.disagreements for both in joined) for key in judged},
-        {key: sum(key in of and of[key].undecided for of in preferences) for key in judged},
-    )
+    preferences = [item for both in joined for item in both.verdict.preferences.items()]
+    judged = Counter(key for key, _ in preferences)
+    differ = Counter(key for both in joined for key in both.disagreements)
+    undecided = Counter(key for key, of in preferences if of.undecided)
+    keys = [key for key in KEYS if judged[key] or key == OVERALL]
+    return OrderCounts(len(joined), *({key: counts[key] for key in keys} for counts in (judged, differ, undecided)))
