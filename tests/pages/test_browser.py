@@ -18,9 +18,8 @@ from pages.example_records import FINAL, HOSTILE, clip_pair, hostile_reply, judg
 from reports import Report
 
 from vrt_lite.errors import NoVerdictError
-from vrt_lite.evaluation.cases import EvalAbout
 from vrt_lite.evaluation.evaluate import figures_of
-from vrt_lite.records.labelled import EvalCase
+from vrt_lite.records.labelled import EvalAbout, EvalCase
 from vrt_lite.records.pairs import Question
 from vrt_lite.runs.run import CASE
 from vrt_lite.runs.store import Run, Store

@@ -11,14 +11,13 @@ from typing import Final
 
 from msgspec.structs import astuple, replace
 
-from vrt_lite.evaluation.cases import EvalAbout
-from vrt_lite.evaluation.layouts import KEYS
 from vrt_lite.evaluation.metrics import calibrated, commonest, diff, mean_interval, share, sign, tau
 from vrt_lite.evaluation.published import find_published
+from vrt_lite.evaluation.sets import KEYS
 from vrt_lite.protocol.verdict import join_orders
 from vrt_lite.records import figures as f
 from vrt_lite.records.conditions import conditions_of
-from vrt_lite.records.labelled import UNDECIDED, EvalCase, ScoredCase, score_case
+from vrt_lite.records.labelled import UNDECIDED, EvalAbout, EvalCase, ScoredCase, score_case
 from vrt_lite.records.pairs import Result, count_orders
 
 HARD: Final = 0.1

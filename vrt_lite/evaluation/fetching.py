@@ -16,8 +16,7 @@ from typing import Final
 from vrt_lite.disk import disk_errors, home, is_plain_name, locked
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.evaluation.clips import parts_of
-from vrt_lite.evaluation.layouts import Layout, find_set_name, layouts_of
-from vrt_lite.evaluation.sets import Place, locate_set, read_set
+from vrt_lite.evaluation.sets import Layout, Place, find_set_name, layouts_of, locate_set, read_set
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import hub
 from vrt_lite.models.hub import HubFile, Listing, Report, UnreachableError, check_free_space, download

@@ -12,6 +12,7 @@ import msgspec
 
 from vrt_lite.errors import MissingClipError, VideoError, WorkerEndedError
 from vrt_lite.protocol.verdict import Preference, Verdict
+from vrt_lite.records.judgement import Record
 from vrt_lite.records.pairs import Result
 
 Order = Literal["given", "swapped"]
@@ -24,6 +25,34 @@ _FAILURES: Final[Mapping[str, Failure]] = {
 }
 UNDECIDED: Final = -1
 """The winner if nobody wins though it is no tie. It equals no label, so that it never counts as right."""
+
+
+class EvalAbout(Record, frozen=True):
+    """What the run of an evaluation is about: the set, the pairs taken from it, and the judge.
+
+    `labels` counts the table's pairs labelled 1, 2 and 0, by KEY. `judge` is the judge's key, `model` the name to show,
+    `scope` what the judge says that it sees.
+    `left_out` counts the rows that cannot be judged, by kind; `left_out_rows` describes the first of them. `chosen` is
+    the number of pairs to judge.
+    """
+
+    set: str = ""
+    title: str = ""
+    split: str = ""
+    labels: Mapping[str, tuple[int, int, int]] = {}
+    table: str = ""
+    table_sha256: str = ""
+    folder: str = ""
+    judge: str = ""
+    model: str = ""
+    scope: str = ""
+    order: Orders = "given"
+    limit: int | None = None
+    sample: int | None = None
+    seed: int = 0
+    left_out: Mapping[str, int] = {}
+    left_out_rows: tuple[str, ...] = ()
+    chosen: int = 0
 
 
 class EvalCase(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -156,9 +156,8 @@ def make_harmless(text: str) -> str:
 
     Spreadsheets skip blanks and invisible characters, and take a full-width character for the usual one.
     """
-    begins = next((c for c in unicodedata.normalize("NFKC", text) if not _is_skipped(c)), "")
+    visible = (
+        c for c in unicodedata.normalize("NFKC", text) if not c.isspace() and unicodedata.category(c)[0] not in "CZM"
+    )
+    begins = next(visible, "")
     return f"'{text}" if begins in _FORMULA or text[:1] in ("\t", "\r", "\n") else text
-
-
-def _is_skipped(character: str) -> bool:
-    return character.isspace() or unicodedata.category(character)[0] in "CZM"
