@@ -142,7 +142,6 @@ def _judge_cases(
         return len(left) if budget is None else min(len(left), max(budget - asked, 0))
 
     def keep(case: EvalCase, result: Result | None = None) -> None:
-        """Keep a case that is done, and count it."""
         if known.get(case.item) != case:
             run.put(CASE, case.item, case)
             known[case.item] = case
@@ -160,8 +159,8 @@ def _judge_cases(
             if asked == budget:
                 return
             asked += 1
-            first, second = map(Path, found if case.order == "given" else found[::-1])
-            yield Task(first, second, pair.prompt, label=case)
+            a, b = map(Path, found)
+            yield Task(*((a, b) if case.order == "given" else (b, a)), pair.prompt, label=case)
 
     def keep_result(task: Task, result: Result, now: bool) -> None:
         nonlocal asked

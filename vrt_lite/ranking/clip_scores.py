@@ -13,7 +13,7 @@ from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.records.judgement import Record
 from vrt_lite.records.ladders import Ladder, Rated
-from vrt_lite.runs.export import csv_line, make_harmless
+from vrt_lite.runs.export import csv_line, harmless_line
 
 
 class PlacedScore(msgspec.Struct, frozen=True):
@@ -71,6 +71,4 @@ def score_lines(clips: Sequence[ScoredClip]) -> Iterator[str]:
     for clip in clips:
         scores = (clip.scores.get(name) for name in names)
         cells = (cell for of in scores for cell in ((of.raw, of.percentile) if of else ("", "")))
-        texts = (clip.group, str(clip.clip), clip.flags, clip.error or "")
-        group, path, flags, error = map(make_harmless, texts)
-        yield csv_line((group, path, *cells, flags, error))
+        yield harmless_line((clip.group, str(clip.clip), *cells, clip.flags, clip.error))

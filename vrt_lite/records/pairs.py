@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from vrt_lite.errors import VrtError, Warned
 from vrt_lite.protocol.answer_form import ClipScore, compare_scores
-from vrt_lite.protocol.messages import KEYS, OVERALL, Key
+from vrt_lite.protocol.messages import KEYS, OVERALL, Key, Odds
 from vrt_lite.protocol.verdict import BothOrders, Preference, Verdict, join_orders
 from vrt_lite.records.judgement import Judgement
 
@@ -84,6 +84,16 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     def preferences(self) -> dict[str, Preference]:
         """The preferences by key, of what was judged; empty without a verdict."""
         return self.verdict.preferences if self.verdict else {}
+
+    @property
+    def winners(self) -> dict[str, int]:
+        """1, 2, or 0 for a tie or an undecided preference, of what was judged of TA, VQ, MQ and OA."""
+        return {key: preference.winner for key, preference in self.preferences.items()}
+
+    @property
+    def odds(self) -> dict[str, Odds | None]:
+        """The probabilities of (tie, video 1, video 2), by the keys of `winners`; None where there are none."""
+        return {key: preference.odds for key, preference in self.preferences.items()}
 
     @property
     def source(self) -> str:

@@ -39,7 +39,7 @@ of the table that list the pair, and the labels of the first of these rows, abou
 """
 _FORMULA = frozenset("=+-@")
 _LIGHT: Final = (
-    *("key", "prompt", "source", "rounds", "calls", "tokens", "seconds", "error", "failure"),
+    *("key", "prompt", "winners", "odds", "source", "rounds", "calls", "tokens", "seconds", "error", "failure"),
     *("warnings", "max_pixels", "tool_max_pixels", "kv_type"),
 )
 """What a line of JSON has of a result."""
@@ -69,7 +69,7 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
         if both:
             cells |= {f"{key} both orders": _choice(preference) for key, preference in both.preferences.items()}
         row = (cells.get(column) for column in COLUMNS)
-        yield csv_line(make_harmless(shown(cell)) if isinstance(cell, str) else cell for cell in row)
+        yield harmless_line(shown(cell) if isinstance(cell, str) else cell for cell in row)
 
 
 def json_lines(run: Run) -> Iterator[str]:
@@ -100,16 +100,15 @@ def _describe_results(run: Run) -> Iterator[tuple[dict[str, Any], Judgement | No
         digests = zip((result.first, result.second), paths, strict=True)
         one, two = ({"name": names.get(of) or path, "sha256": of} for of, path in digests)
         rows, labels = labelled.get(result.key, ([], {}))
-        about = {"number": number, "first": one, "second": two}
         light = {name: getattr(result, name) for name in (*_LIGHT, *(["scores"] if result.scores else []))}
         told = {
-            "winners": {key: preference.winner for key, preference in result.preferences.items()},
-            "odds": {key: preference.odds for key, preference in result.preferences.items()},
             "leans": {key: of.leans for key, of in result.preferences.items() if of.leans is not None},
             "own": result.verdict.own if result.verdict else {},
             "disagreements": pair and list(pair.disagreements),
+            "rows": rows,
+            "labels": labels,
         }
-        yield {**about, **light, **told, "rows": rows, "labels": labels}, judgement, pair
+        yield {"number": number, "first": one, "second": two, **light, **told}, judgement, pair
 
 
 def names_of(run: Run) -> dict[str, str]:
@@ -151,7 +150,12 @@ def csv_line(cells: Iterable[object]) -> str:
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
-def make_harmless(text: str) -> str:
+def harmless_line(cells: Iterable[object]) -> str:
+    """Write cells as a line of CSV that no spreadsheet takes for formulas."""
+    return csv_line(_make_harmless(cell) if isinstance(cell, str) else cell for cell in cells)
+
+
+def _make_harmless(text: str) -> str:
     """Return the text with an apostrophe before it if a spreadsheet could take it for a formula.
 
     Spreadsheets skip blanks and invisible characters, and take a full-width character for the usual one.
