@@ -241,13 +241,13 @@ def record_settings(settings: Settings, profile: Profile, engine: EngineUsed | N
     """Every setting, with the profile's value where the profile decides, and where it comes from."""
     words = profile.dimensions
     dimensions: Wordings = {"TA": words["TA"], "VQ": words["VQ"], "MQ": words["MQ"]}
-    own: dict[str, Any] = {
+    values: dict[str, Any] = {
         f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in ("cache_mb", "profile")
     }
     in_profile = ("workspace", "first_frames", "window", "rounds", "max_pixels", "tool_max_pixels", "max_new_tokens")
-    decided: dict[str, Any] = {name: getattr(profile, name) for name in in_profile}
+    values |= {name: getattr(profile, name) for name in in_profile}
     sources = settings.find_sources(tuned=bool(engine and engine.tuned))
-    values: dict[str, Any] = {**own, **decided, "dimensions": dimensions, "sources": sources}
+    values |= {"dimensions": dimensions, "sources": sources}
     return SettingsUsed(**values, engine=engine)
 
 

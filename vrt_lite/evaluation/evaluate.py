@@ -201,11 +201,7 @@ def _new_case(pair: LabelledPair, order: Order) -> EvalCase:
 
 def choose_orders(pair: LabelledPair, selection: PairSelection) -> tuple[Order, ...]:
     """Return the orders in which a pair is judged. A random order depends on the seed and this pair alone."""
-    match selection.order:
-        case "both":
-            return ("given", "swapped")
-        case "random":
-            coin = hashlib.sha256(f"{selection.seed} {pair.row}".encode()).digest()[0] & 1
-            return ("swapped",) if coin else ("given",)
-        case order:
-            return (order,)
+    if selection.order == "random":
+        coin = hashlib.sha256(f"{selection.seed} {pair.row}".encode()).digest()[0] & 1
+        return ("swapped",) if coin else ("given",)
+    return ("given", "swapped") if selection.order == "both" else (selection.order,)
