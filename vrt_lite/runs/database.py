@@ -14,6 +14,7 @@ import sqlite3
 import stat
 import time
 import uuid
+import zlib
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,15 +131,11 @@ class Database:
             return self._connection.execute(sql, values).fetchall()
 
     def parse(self, text: Any, kind: type[_T]) -> _T:
-        """Return what the JSON of a column describes. StoreError if it is not what was written."""
+        """Return what the JSON of a column, perhaps compressed, describes. StoreError if it is not what was written."""
         try:
-            return msgspec.convert(json.loads(text), kind)
-        except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as error:
-            raise self.damaged("a row cannot be read") from error
-
-    def damaged(self, what: str) -> StoreError:
-        """Return the error of a store whose rows are not what was written."""
-        return StoreError(f"The store {self.path} is damaged: {what}. {_SAVE}")
+            return msgspec.convert(json.loads(zlib.decompress(text) if isinstance(text, bytes) else text), kind)
+        except (msgspec.ValidationError, ValueError, TypeError, OverflowError, RecursionError, zlib.error) as error:
+            raise StoreError(f"The store {self.path} is damaged: a row cannot be read. {_SAVE}") from error
 
     @contextlib.contextmanager
     def write(self, *, lasting: bool = True) -> Generator[sqlite3.Connection]:

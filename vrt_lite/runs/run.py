@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from vrt_lite.errors import StoreError, UsageError, VrtError
+from vrt_lite.errors import StoreError, VrtError
 from vrt_lite.records.joining import exchange_clips, join_clips, join_judgements
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.labelled import EvalCase
@@ -162,10 +162,7 @@ class Run:
             clips = [self.judgement(one), self.judgement(two)]
             return join_clips(clips[0], clips[1]) if clips[0] and clips[1] else None
         rows = self._store.read("SELECT body FROM judgements WHERE key = ? AND body IS NOT NULL", key)
-        try:
-            return Judgement.from_json(json.loads(zlib.decompress(rows[0][0]))) if rows else None
-        except (zlib.error, ValueError, TypeError, RecursionError, UsageError) as error:
-            raise self._store.damaged(f"judgement {key[:12]} cannot be read") from error
+        return self._store.parse(rows[0][0], Judgement) if rows else None
 
     def pairs(self) -> list[JudgedPair]:
         """Return the pairs of the run, in the order first judged; only light columns are read."""
