@@ -21,7 +21,7 @@ from vrt_lite.evaluation.evaluate import PairSelection, evaluate
 from vrt_lite.evaluation.sets import locate_set, read_set
 from vrt_lite.protocol.answer_form import ClipScore
 from vrt_lite.ranking.clip_groups import ClipGroup
-from vrt_lite.ranking.clip_scores import list_scores
+from vrt_lite.ranking.clip_scores import list_scores, score_lines
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort, read_groups
@@ -180,6 +180,15 @@ def test_a_percentile_counts_the_clips_that_have_less_and_half_of_those_that_hav
         "4": (2.0, 25.0),
         "1": (1.0, 0.0),
     }
+
+
+def test_a_table_of_scores_holds_no_formula() -> None:
+    """Names of files and groups may begin as a formula does; a score that is negative is a number."""
+    scored = ClipGroup("=1+1", "", (RankedClip("a", Path("@a.mp4"), "a"), RankedClip("b", Path("b.mp4"), "b")))
+    scored.add(0, 0, Result("a", "a", "", "", scores=({"OA": ClipScore(-2.0)},)))
+    heading, first, second = score_lines(list_scores(rate_group(scored)))
+    assert heading == "group,clip,OA,OA percentile,flags,error\n"
+    assert (first, second) == ("'=1+1,'@a.mp4,-2.0,,,\n", "'=1+1,b.mp4,,,,not judged yet\n")
 
 
 def test_an_evaluation_judges_each_clip_once(scored: Scored, store: Store, clips: list[Path]) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -119,7 +120,8 @@ def pair_of(layout: Layout, number: int, row: Row | str) -> LabelledPair | Skipp
     if not labels:
         return SkippedRow(number, "unlabelled", f"row {number} has no label")
     name, group = (cell_text(row.get(column)) if layout.own else "" for column in ("id", "group"))
-    return LabelledPair(number, name or f"row {number}", a, b, prompt, labels, group)
+    # Many pairs share a prompt: one string for all of them.
+    return LabelledPair(number, name or f"row {number}", a, b, sys.intern(prompt), labels, group)
 
 
 def _read_clip(cell: object) -> str:
@@ -155,12 +157,9 @@ def set_names() -> str:
 
 def find_set_name(name: str) -> str | None:
     """Find a published set by its name or the name of its hub repository; None if there is none."""
-    given = name.strip().lower()
-    for layout in LAYOUTS:
-        known = (layout.name, layout.repository, *layout.aliases)
-        if given and not layout.own and given in map(str.lower, known):
-            return layout.name
-    return None
+    published = [layout for layout in LAYOUTS if not layout.own]
+    names = {known.lower(): of.name for of in published for known in (of.name, of.repository, *of.aliases) if known}
+    return names.get(name.strip().lower())
 
 
 def layouts_of(name: str | None = None, split: str | None = None) -> tuple[Layout, ...]:
@@ -260,14 +259,12 @@ def read_set(place: Place) -> LabelledSet:
     """Read a whole set: the pairs that can be judged, and the rows left out with the reason. Opens no clip."""
     pairs: list[LabelledPair] = []
     left_out: list[SkippedRow] = []
-    prompts: dict[str, str] = {}
     for number, row in numbered_rows(place.table):
         read = pair_of(place.layout, number, row)
         if isinstance(read, SkippedRow):
             left_out.append(read)
         else:
-            # Many pairs share a prompt: one string for all of them.
-            pairs.append(replace(read, prompt=prompts.setdefault(read.prompt, read.prompt)))
+            pairs.append(read)
     if not pairs:
         first = f" The first: {left_out[0].reason}." if left_out else ""
         raise UsageError(f"{place.table} has no pair that can be judged ({len(left_out)} rows left out).{first}")
