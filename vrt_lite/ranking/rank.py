@@ -25,7 +25,7 @@ from vrt_lite.ranking.clip_groups import ClipGroup, add_stored, find_members
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import collect_votes, rate_group
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
-from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, read_rank_about
+from vrt_lite.ranking.rank_run import ALL_PAIRS_UP_TO, CONFIDENCE, Effort, RankAbout, read_rank_about
 from vrt_lite.ranking.ratings import fit
 from vrt_lite.records.ladders import ExcludedClip, RankedClip, Ranking
 from vrt_lite.records.pairs import Result
@@ -247,7 +247,7 @@ def _choose_orders(group: ClipGroup, effort: Effort) -> Iterator[tuple[int, int]
     count, chosen = len(group.clips), set(group.results)
     if effort.pointwise:
         yield from ((i, i) for i in range(count) if i not in group.alone)
-    elif effort.chooses(count):
+    elif effort.budget is not None or effort.confidence is not None or count > ALL_PAIRS_UP_TO:
         confidence = CONFIDENCE if effort.confidence is None else effort.confidence
         while True:
             ratings = fit(collect_votes(group, OVERALL), count)

@@ -49,10 +49,6 @@ class Effort:
             raise UsageError("This judge judges each clip once, by itself: leave --budget and --stop-at out.")
         return replace(self, both_orders=False, pointwise=True)
 
-    def chooses(self, clips: int) -> bool:
-        """Return whether judgements are chosen in a group of this many clips; otherwise all of them are made."""
-        return self.budget is not None or self.confidence is not None or clips > ALL_PAIRS_UP_TO
-
     def count(self, groups: Sequence[ClipGroup]) -> tuple[int, int]:
         """Count the judgements of these groups, and how many there will be at most.
 
