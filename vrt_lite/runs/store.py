@@ -33,6 +33,10 @@ LATEST = "latest"
 LONGEST_NAME = 200
 _COMMANDS = {"rank": "a ranking", "eval": "an evaluation", "compare": "a list of comparisons"}
 _USED = "id IN (SELECT run FROM links)"
+_BEGIN = """
+    INSERT INTO runs (name, kind, identity, about, created, updated) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO
+    UPDATE SET kind = excluded.kind, identity = excluded.identity, about = excluded.about, updated = excluded.updated
+"""
 _MOST_NAMED = 5
 _LONGEST_VALUE = 60
 _UNSAFE_SECONDS = 2.0
@@ -132,20 +136,17 @@ class Store(Database):
             raise UsageError(f"The name {LATEST!r} stands for the run that was used last. Give another --name.")
         name, identity, now = escape_surrogates(name), identity or Identity(), time.time()
         with self.write(lasting=False) as connection:
-            row = connection.execute(f"SELECT kind, identity FROM runs WHERE name = ? AND {_USED}", (name,)).fetchone()
-            if row:
-                made, asked = (_COMMANDS.get(of, of) for of in (row[0], kind))
-                if made != asked:
+            query = f"SELECT kind, identity, about FROM runs WHERE name = ? AND {_USED}"
+            if row := connection.execute(query, (name,)).fetchone():
+                before, known, noted = row
+                if before != kind:
+                    made, asked = (_COMMANDS.get(of, of) for of in (before, kind))
                     raise UsageError(f"Run {name!r} is {made}, not {asked}. Give another --name.")
-                identity = self.parse(row[1], Identity).resume(identity, name)
+                identity = self.parse(known, Identity).resume(identity, name)
             else:
+                noted = json.dumps(about or {})
                 connection.execute("DELETE FROM items WHERE run = (SELECT id FROM runs WHERE name = ?)", (name,))
-            connection.execute(
-                "INSERT INTO runs (name, kind, identity, about, created, updated) VALUES (?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT (name) DO UPDATE SET identity = excluded.identity, updated = excluded.updated"
-                + ("" if row else ", kind = excluded.kind, about = excluded.about"),
-                (name, kind, json.dumps(asdict(identity)), json.dumps(about or {}), now, now),
-            )
+            connection.execute(_BEGIN, (name, kind, json.dumps(asdict(identity)), noted, now, now))
         return self._require(name)
 
     def run(self, name: str) -> Run:
