@@ -220,10 +220,8 @@ def _orders(cases: Sequence[ScoredCase], key: str) -> f.OrderFigures:
 
 def _join_orders(one: ScoredCase, other: ScoredCase) -> ScoredCase:
     """Join both orders of a pair by the rule of `compare --orders both`; if one order failed, the other's stands."""
-    if one.verdict is None or other.verdict is None:
-        return other if one.verdict is None else one
     both = join_orders(one.verdict, other.verdict)
-    return replace(one, verdict=both and both.verdict)
+    return replace(one if one.verdict else other, verdict=both and both.verdict)
 
 
 def _failures(cases: Sequence[ScoredCase]) -> f.Failures:
