@@ -293,7 +293,7 @@ def test_a_disk_that_is_full() -> None:
 
 
 def keep_run(store: Store) -> None:
-    store.begin("r", kind="rank").add_failure(Question("a", "b", "", "j"), NoVerdictError("No verdict."))
+    store.begin("r", kind="rank").add(Question("a", "b", "", "j"), NoVerdictError("No verdict."))
 
 
 def write_other_program(path: Path) -> None:

@@ -157,7 +157,7 @@ def test_the_bundled_judge_stops_and_keeps_what_it_judged(tmp_path: Path) -> Non
     assert kept, err
     with Store(path) as store:
         assert store.runs()[0].judgements >= int(kept[1]) >= 3
-        assert not store._database.read("SELECT * FROM claims")
+        assert not store.read("SELECT * FROM claims")
 
 
 def test_a_server_that_says_nothing_is_left(tmp_path: Path) -> None:

@@ -290,7 +290,7 @@ def test_progress_fits(width: int, encoding: str) -> None:
     with EvaluationView(Screen(console=on), total=40) as evaluation:
         for label in (1, 2, 0, None):
             evaluation.observe(at_work.Waiting(HOSTILE, 2))
-            evaluation.count(label, 1, seconds_left=90.0)
+            evaluation.count(failed=label is None, seconds_left=90.0)
             evaluation.observe(at_work.Loading("狐" * 99))
             on.print(evaluation._screen._render())
     lines = check_fits(written(on), width, encoding)
@@ -318,7 +318,7 @@ def test_a_pipe_is_told_now_and_then_how_far_it_is(monkeypatch: pytest.MonkeyPat
     with EvaluationView(Screen(evaluation), total=100) as counting:
         for _ in range(52):
             now += 4.0
-            counting.count(1, 1, seconds_left=None)
+            counting.count(failed=False, seconds_left=None)
     assert evaluation.getvalue().splitlines() == [f"{done} of 100" for done in (8, 16, 24, 32, 40, 48)]
 
     clips = tuple(RankedClip(f"{n}.mp4", Path(f"{n}.mp4"), str(n)) for n in range(14))

@@ -25,8 +25,7 @@ from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import NoVerdictError, UsageError, VideoError
 from vrt_lite.evaluation.clips import Clips
-from vrt_lite.evaluation.layouts import LabelledPair
-from vrt_lite.evaluation.sets import Place, locate_set, read_set
+from vrt_lite.evaluation.sets import LabelledPair, Place, locate_set, read_set
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.judge import Pair, Trial, judge_with
 from vrt_lite.pair_frames import PairFrames, workspace_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from vrt_lite.errors import Warned
@@ -17,7 +18,7 @@ from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import Workspace
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
-from vrt_lite.protocol.messages import KEYS, Choice, FrameRef, Usage
+from vrt_lite.protocol.messages import KEYS, FrameRef, Usage
 from vrt_lite.protocol.report import Measured
 from vrt_lite.protocol.verdict import (
     TIE,
@@ -96,20 +97,18 @@ def make_judgement(
         record_clip(clip, space, find_flags({of.name: of.values[number] for of in measures or ()}))
         for number, (clip, space) in enumerate(zip(clips, pair.workspaces, strict=True))
     )
-    rounds = [r for trial in trials.values() for r in trial.rounds]
-    usages = [r.reply.usage for r in rounds]
+    rounds = [trial.rounds for trial in trials.values()]
+    usages = [[r.reply.usage for r in of] for of in rounds]
     orders = tuple(record_order(first, trial, pair, mode.profile, measured) for first, trial in trials.items())
-    verdicts = [order.verdict for order in orders]
-    warnings = list(used.warnings) if orders else []
     pointwise = mode.profile.pointwise  # then the mirror is the other order
     skipped = settings.skip_second_order(trials[0].verdict) if list(trials) == [0] and not pointwise else None
+    warnings = [*used.warnings, *warn_of_default_profile(mode, settings, used.model.name)] if orders else []
     if len(orders) == 1 and settings.both_orders and not skipped and not pointwise:
         warnings.append(warn_of_one_order(orders[0].first))
-    warnings += warn_of_default_profile(mode, settings, used.model.name) if orders else ()
     chosen = (settings.max_pixels, settings.tool_max_pixels)
     limited = bool(orders) and (settings.effort != "full" or chosen != (None, None))
     warnings += warn_of_prompt(pair.prompt, (a, b), mode.profile, mode.own, limited=limited)
-    one, other = (*verdicts, None, None)[:2]
+    one, other = (*(order.verdict for order in orders), None, None)[:2]
     joined = join_orders(one, other) or BothOrders(_tie_of(mode.profile, pair.prompt))
     made = Judgement(
         prompt=pair.prompt or None,
@@ -121,14 +120,14 @@ def make_judgement(
         orders=orders,
         disagreements=joined.disagreements,
         warnings=(),
-        timings=_read_timings(stopwatch, [[r.reply.usage for r in trial.rounds] for trial in trials.values()], clips),
-        counters=Counters(**{f.name: sum(getattr(usage, f.name) for usage in usages) for f in fields(Counters)}),
+        timings=_read_timings(stopwatch, usages, clips),
+        counters=Counters(**{f.name: sum(getattr(of, f.name) for of in chain(*usages)) for f in fields(Counters)}),
         backend=used.backend,
         measures=measures,
         measured=measured,
         scope=mode.profile.scope if orders else "",
         skipped_order=skipped,
-        scores=(dict(rounds[0].scores), dict(rounds[-1].scores)) if pointwise and orders else None,
+        scores=(dict(rounds[0][0].scores), dict(rounds[0][-1].scores)) if pointwise and orders else None,
     )
     return state_warnings(made, warnings)
 
@@ -206,7 +205,7 @@ def record_order(
     """
     rounds = tuple(record_round(r, first, pair) for r in trial.rounds)
     verdict = trial.verdict.mirrored() if first else trial.verdict
-    if measured and profile.decides:
+    if measured:
         verdict = decide_by_measures(verdict, measured.preferences, profile.decides)
     if measured and profile.trusts_measures:
         verdict = withdraw_contradicted(verdict, measured.plain_winners)
@@ -242,13 +241,13 @@ def record_settings(settings: Settings, profile: Profile, engine: EngineUsed | N
     """Every setting, with the profile's value where the profile decides, and where it comes from."""
     words = profile.dimensions
     dimensions: Wordings = {"TA": words["TA"], "VQ": words["VQ"], "MQ": words["MQ"]}
-    own: dict[str, Any] = {
+    values: dict[str, Any] = {
         f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in ("cache_mb", "profile")
     }
     in_profile = ("workspace", "first_frames", "window", "rounds", "max_pixels", "tool_max_pixels", "max_new_tokens")
-    decided: dict[str, Any] = {name: getattr(profile, name) for name in in_profile}
+    values |= {name: getattr(profile, name) for name in in_profile}
     sources = settings.find_sources(tuned=bool(engine and engine.tuned))
-    values: dict[str, Any] = {**own, **decided, "dimensions": dimensions, "sources": sources}
+    values |= {"dimensions": dimensions, "sources": sources}
     return SettingsUsed(**values, engine=engine)
 
 
@@ -275,8 +274,8 @@ def _shrunk(clip: JudgedClip, profile: Profile) -> bool:
 
 
 def _choices(r: Round, marks: tags.Marks) -> Choices:
-    c: dict[str, Choice | None] = {**dict.fromkeys(KEYS), **marks.choices, **dict.fromkeys(r.not_judged)}
-    return {"TA": c["TA"], "VQ": c["VQ"], "MQ": c["MQ"], "OA": marks.choices["OA"]}
+    choices = {**dict.fromkeys(KEYS), **marks.choices, **dict.fromkeys(r.not_judged)}
+    return cast("Choices", {key: choices[key] for key in KEYS})
 
 
 def _record_frame(frame: FrameRef, first: int, pair: ShownPair) -> ShownFrame:

@@ -110,7 +110,7 @@ def test_what_was_judged_before_a_server_failed_is_kept_and_not_judged_again(
     judged: list[tuple[Any, bool]] = []
 
     def done(task: Task, result: Result, new: bool) -> None:
-        assert result.winners["OA"] == 2
+        assert result.preferences["OA"].winner == 2
         judged.append((task.label, new))
 
     # Only a server that stalls is not waited for: a good reply may take long on a busy machine.
@@ -145,7 +145,7 @@ def test_as_many_jobs_as_are_allowed_are_all_under_way_at_once(jobs: int, folder
         says(FINAL)(request)
 
     def done(task: Task, result: Result, new: bool) -> None:
-        assert result.winners["OA"] == 2
+        assert result.preferences["OA"].winner == 2
         judged.append(task.label)
 
     asked = itertools.islice(itertools.cycle(tasks(folder)), jobs)

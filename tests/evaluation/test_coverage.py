@@ -21,12 +21,11 @@ from reports import Report
 
 from vrt_lite import Figures, Result, ScriptedBackend, Store, evaluate
 from vrt_lite.errors import Warned
-from vrt_lite.evaluation.cases import EvalAbout, read_eval_about
 from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.models import find
 from vrt_lite.protocol.messages import KEYS, Odds, Reply
 from vrt_lite.records.figures import Coverage
-from vrt_lite.records.labelled import EvalCase, Order, Orders
+from vrt_lite.records.labelled import EvalAbout, EvalCase, Order, Orders
 from vrt_lite.show.evaluation_sections import draw_plots, list_charts, show_figures
 from vrt_lite.viewer import write_report
 
@@ -61,7 +60,7 @@ class Made:
         with Store(folder / "runs.sqlite") as store:
             made = evaluate(table, backend=ScriptedBackend(replies), order=order, store=store)
             self.figures = made.figures
-            self.scope = read_eval_about(store.run(made.run)).scope
+            self.scope = store.run(made.run).read_about(EvalAbout, "an evaluation").scope
             write_report(store.run(made.run), folder / "r.html")
         self.json = json.loads(json.dumps(made.figures.to_json()))
         self.terminal = shown(self.figures)

@@ -308,10 +308,27 @@ def test_an_export_has_the_labels_about_the_clips_as_shown(bench: Bench, genai: 
     assert {row["TA label"] for row in rows} == {""}
     lines = [json.loads(line) for line in json_lines(bench.run)]
     assert [str(line["labels"]["OA"]) for line in lines] == [row["OA label"] for row in rows]
-    with bench.store._database.write() as connection:
+    with bench.store.write() as connection:
         connection.execute("UPDATE items SET value = '{}' WHERE kind = 'pair'")
     with pytest.raises(StoreError, match="is damaged: a row cannot be read"):
         list(csv_lines(bench.run))
+
+
+def test_the_time_left_is_that_of_what_is_left_to_judge(bench: Bench, genai: Path) -> None:
+    """None is left at the end, also if a budget leaves pairs for later."""
+
+    class Told(EvaluationView):
+        def count(self, *, failed: bool, seconds_left: float | None) -> None:
+            self.left = [*getattr(self, "left", []), seconds_left]
+
+    found = read_set(locate_set(genai))
+    for budget, found_before in ((2, 0), (None, 2)):
+        view = Told(Screen(io.StringIO(), quiet=True), total=6)
+        with Judge("vrt-tiny-0", backend=ScriptedBackend(GENAI[found_before:]), measures=False) as judge:
+            evaluate(found, PairSelection(budget=budget), store=bench.store, judge=judge, watcher=view)
+        *before, last = view.left[found_before:]
+        assert last == 0
+        assert all(before)
 
 
 def test_failures_are_listed_counted_and_wrong(bench: Bench, genai: Path) -> None:

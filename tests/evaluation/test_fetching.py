@@ -18,8 +18,7 @@ from pull_commands import isolate_client
 from vrt_lite.cli import run
 from vrt_lite.errors import ModelError
 from vrt_lite.evaluation.fetching import fetch_named_clips, fetch_set, set_folder
-from vrt_lite.evaluation.layouts import Layout, layouts_of
-from vrt_lite.evaluation.sets import locate_set, read_set
+from vrt_lite.evaluation.sets import Layout, layouts_of, locate_set, read_set
 
 SETS = Path(__file__).parent / "sets"
 CLIP = os.urandom(3 * 2**20)

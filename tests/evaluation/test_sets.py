@@ -11,9 +11,8 @@ import pytest
 
 from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.clips import Clips
-from vrt_lite.evaluation.layouts import KEYS, LAYOUTS, find_set_name
 from vrt_lite.evaluation.published import find_published
-from vrt_lite.evaluation.sets import LabelledSet, choose_pairs, locate_set, read_set
+from vrt_lite.evaluation.sets import KEYS, LAYOUTS, LabelledSet, choose_pairs, find_set_name, locate_set, read_set
 
 SETS = Path(__file__).parent / "sets"
 GENAI = SETS / "genai-bench"

@@ -23,7 +23,6 @@ from terminals import Terminal
 from vrt_lite.cli import run
 from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.errors import Warned
-from vrt_lite.evaluation.cases import EvalAbout
 from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.measures import MEASURES, compare_values
 from vrt_lite.protocol.messages import KEYS, Odds
@@ -32,7 +31,7 @@ from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.records.figures import Figures
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.records.labelled import EvalCase
+from vrt_lite.records.labelled import EvalAbout, EvalCase
 from vrt_lite.records.ladders import ExcludedClip, RankedClip
 from vrt_lite.records.pairs import Result
 from vrt_lite.show import show_verdict

@@ -18,10 +18,10 @@ from pages.example_records import FINAL, HOSTILE, clip_pair, hostile_reply, judg
 from reports import Report
 
 from vrt_lite.errors import NoVerdictError
-from vrt_lite.evaluation.cases import EvalAbout
 from vrt_lite.evaluation.evaluate import figures_of
-from vrt_lite.records.labelled import EvalCase
+from vrt_lite.records.labelled import EvalAbout, EvalCase
 from vrt_lite.records.pairs import Question
+from vrt_lite.runs.run import CASE
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.settings import Settings
 from vrt_lite.video.encoding import MOST_BYTES
@@ -52,7 +52,7 @@ def fill(store: Store, clips: list[Path], *, prompt: str = "A fox.", names: list
     for i, j in permutations(range(len(clips)), 2):
         question = Question(digests[i], digests[j], prompt, "judge")
         if (i, j) == (1, 0):
-            run.add_failure(question, NoVerdictError("No verdict: it said nothing."))
+            run.add(question, NoVerdictError("No verdict: it said nothing."))
             continue
         winner, odds = (1, (0.1, 0.8, 0.1)) if i < j else (2, (0.1, 0.1, 0.8))
         answer = f"<final answer>TA=0, VQ={winner}, MQ=0, OA={winner}</final answer>"
@@ -222,7 +222,7 @@ def test_many_judgements_open(tmp_path: Path, tabs: Tabs, count: int) -> None:
     judgement = judge_pair(clip_pair(tmp_path), sure())
     with Store(tmp_path / "runs.sqlite") as store:
         run = store.begin("many", kind="eval", about={"title": "Many"})
-        store._database._connection.execute("PRAGMA synchronous = OFF")
+        store._connection.execute("PRAGMA synchronous = OFF")
         for number in range(count):
             run.add(Question(f"{number:064x}", f"{number + 1:064x}", f"Prompt {number}", "judge"), judgement)
         write_report(run, tmp_path / "many.html")
@@ -325,9 +325,11 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for row, order, judgement in judged:
                 question = Question(*(clip.sha256 for clip in judgement.inputs), "A fox runs.", "j")
                 key, labels = run.add(question, judgement).key, {"OA": 2, "TA": 0}
-                run.keep_case(EvalCase(row, f"pair <{row}>", order, labels, "p", 11, key=key, clip_seconds=1.0))
+                case = EvalCase(row, f"pair <{row}>", order, labels, "p", 11, key=key, clip_seconds=1.0)
+                run.put(CASE, case.item, case)
             missing = "'<i>.mp4' is not there"
-            run.keep_case(EvalCase(2, "pair <2>", "given", {"OA": 1}, "p", 11, missing=missing))
+            case = EvalCase(2, "pair <2>", "given", {"OA": 1}, "p", 11, missing=missing)
+            run.put(CASE, case.item, case)
             write_report(run, folder / f"{split}.html")
             assert Report(folder / f"{split}.html").record["figures"] == figures_of(run).to_json()
     return folder

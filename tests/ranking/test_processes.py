@@ -57,7 +57,7 @@ def stored(folder: Path) -> dict[str, Result]:
 
 
 def said(results: dict[str, Result]) -> dict[str, Any]:
-    return {pair: (of.winners, of.odds, of.scores, of.source) for pair, of in results.items()}
+    return {pair: (of.preferences, of.scores, of.source) for pair, of in results.items()}
 
 
 def begun(lines: Path) -> list[str]:
@@ -121,7 +121,7 @@ def test_the_default_judge_ranks_the_ladder_whatever_is_judged_at_once(tmp_path:
         assert (ladder.judgements, ladder.failures) == (count * (count - 1) // 2, 0)
         assert [clip.path.name for clip in ladder.ranked] == BEST_FIRST[:count]
         assert [standing.won for standing in ladder.standings] == list(range(count))[::-1]
-        odds.append({pair: list(of.odds["OA"] or ()) for pair, of in stored(folder).items()})
+        odds.append({pair: list(of.preferences["OA"].odds or ()) for pair, of in stored(folder).items()})
     for pair, probabilities in odds[1].items():
         assert probabilities == pytest.approx(odds[0][pair], abs=0.005)
 

@@ -21,7 +21,7 @@ from vrt_lite.evaluation.evaluate import PairSelection, evaluate
 from vrt_lite.evaluation.sets import locate_set, read_set
 from vrt_lite.protocol.answer_form import ClipScore
 from vrt_lite.ranking.clip_groups import ClipGroup
-from vrt_lite.ranking.clip_scores import list_scores
+from vrt_lite.ranking.clip_scores import list_scores, score_lines
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort, read_groups
@@ -111,11 +111,11 @@ def test_pairs_follow_by_the_loss_and_what_nobody_measured_is_nowhere(
         one, two = next(order for order in (pair, pair[::-1]) if (order[0].sha256, order[1].sha256) in results)
         result = results[one.sha256, two.sha256]
         difference = grey_of[one.name] - grey_of[two.name]
-        odds, winner = result.odds["VQ"], 1 if difference > 0 else 2
+        odds, winner = result.preferences["VQ"].odds, 1 if difference > 0 else 2
         assert odds
         assert odds[1] == pytest.approx(1 / (1 + math.exp(min(1.609 - difference, 700))))
-        assert result.winners == {"TA": 0, "VQ": winner, "OA": winner}
-        assert result.odds["OA"] is None, "the sum has no scale"
+        assert {key: of.winner for key, of in result.preferences.items()} == {"TA": 0, "VQ": winner, "OA": winner}
+        assert result.preferences["OA"].odds is None, "the sum has no scale"
         whole = run.judgement(result.key)
         assert whole
         assert whole.verdict.preferences["VQ"].odds == odds
@@ -180,6 +180,15 @@ def test_a_percentile_counts_the_clips_that_have_less_and_half_of_those_that_hav
         "4": (2.0, 25.0),
         "1": (1.0, 0.0),
     }
+
+
+def test_a_table_of_scores_holds_no_formula() -> None:
+    """Names of files and groups may begin as a formula does; a score that is negative is a number."""
+    scored = ClipGroup("=1+1", "", (RankedClip("a", Path("@a.mp4"), "a"), RankedClip("b", Path("b.mp4"), "b")))
+    scored.add(0, 0, Result("a", "a", "", "", scores=({"OA": ClipScore(-2.0)},)))
+    heading, first, second = score_lines(list_scores(rate_group(scored)))
+    assert heading == "group,clip,OA,OA percentile,flags,error\n"
+    assert (first, second) == ("'=1+1,'@a.mp4,-2.0,,,\n", "'=1+1,b.mp4,,,,not judged yet\n")
 
 
 def test_an_evaluation_judges_each_clip_once(scored: Scored, store: Store, clips: list[Path]) -> None:

@@ -145,6 +145,7 @@ def test_clips_are_judged_as_a_slow_writer_finishes_them(renders: Path, store: S
     assert "is truncated" in faults["c.mp4"], "it was opened half, and only waited for"
     assert faults.keys() <= {source.name for source in sources}
     assert names(ranking.ladders[0])[0] == "c.mp4"
+    assert ranking.found == 0, "nothing was judged before it began"
     assert not [result for result in store.run(ranking.run).results() if result.error]
 
 
@@ -153,7 +154,7 @@ def test_a_restart_goes_on_judges_nothing_twice_and_ends_with_its_budget(renders
     assert (len(recorder.pairs), names(first.ladders[0])) == (2, ("b.mp4", "a.mp4"))
     write_grey(renders / "c.mp4", 90)
     second, recorder = watched(renders, store, all_judged(3))
-    assert first.run == second.run
+    assert (first.found, second.found, first.run) == (0, 2, second.run)
     assert len(recorder.pairs) == 4
     assert all("c.mp4" in pair for pair in recorder.pairs)
     assert names(second.ladders[0]) == ("b.mp4", "c.mp4", "a.mp4")

@@ -94,7 +94,7 @@ def test_again_judges_anew_and_keeps_that_and_a_failure_is_not_kept(made: Clips,
         [(_, _, when)] = list_history(store)
         times.append(when)
     assert times[0] < times[1] == times[2]
-    assert store._database.read("SELECT count(*) FROM judgements") == [(1,)]
+    assert store.read("SELECT count(*) FROM judgements") == [(1,)]
 
 
 @pytest.mark.parametrize(
@@ -205,6 +205,6 @@ def test_two_at_once_and_one_that_is_killed_leave_one_judgement(
     with Store(own_home / "runs.sqlite") as store:
         [(_, pair, _)] = list_history(store)
         assert isinstance(pair, JudgedPair)
-        assert not store._database.read("SELECT * FROM claims")
-        assert store._database.read("SELECT count(*) FROM judgements") == [(1,)]
-        assert store._database.read("PRAGMA integrity_check") == [("ok",)]
+        assert not store.read("SELECT * FROM claims")
+        assert store.read("SELECT count(*) FROM judgements") == [(1,)]
+        assert store.read("PRAGMA integrity_check") == [("ok",)]

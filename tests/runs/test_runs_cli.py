@@ -41,7 +41,7 @@ def asked() -> list[Question]:
     with Store() as store:
         run = store.begin("foxes", kind="rank", about={"prompts": [EVIL], "groups": groups})
         run.add(asked[0], JUDGED)
-        run.add_failure(asked[1], NONE)
+        run.add(asked[1], NONE)
         run.add(asked[2], judgement([sure()], names=("-one.mp4", "two.mp4")))
     return asked
 
@@ -86,7 +86,7 @@ def refused(capfd: pytest.CaptureFixture[str], says: str, *arguments: str, statu
 def test_runs_are_listed_and_failures_forgotten(capfd: pytest.CaptureFixture[str]) -> None:
     with Store() as store:
         many = store.begin("many", kind="rank", about={"prompts": ["A fox " * 20, "b", "c"]})
-        many.add_failure(question(1), NONE)
+        many.add(question(1), NONE)
         assert store.runs()[0].created <= store.runs()[0].updated
     _, many, foxes = said(capfd, "runs")[0].splitlines()
     assert many.split()[:2] == ["many", "rank"]
@@ -113,7 +113,7 @@ def test_every_command_takes_the_beginning_of_a_name(
             run = store.begin(name, kind="rank")
             run.add(question(len(name)), JUDGED)
             time.sleep(0.002)  # the clock of some systems has a tick of a millisecond
-        run.add_failure(question(7), NONE)
+        run.add(question(7), NONE)
     for words, expected in (
         ("show", "run: fox"),
         ("show ho", "run: hounds"),
@@ -203,7 +203,7 @@ def test_nothing_is_overwritten_unasked(capfd: pytest.CaptureFixture[str], tmp_p
     said(capfd, "export", "foxes", "-o", str(path), "--overwrite")
     assert len(rows_of(path.read_text(encoding="utf-8"))) == 3
     path.unlink()
-    with Store() as store, store._database.write() as connection:
+    with Store() as store, store.write() as connection:
         connection.execute("UPDATE judgements SET body = x'00' WHERE id = 3")
     refused(capfd, "is damaged", "export", "foxes", "-o", str(path), status=7)
     assert list(tmp_path.iterdir()) == [folder]

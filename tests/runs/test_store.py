@@ -58,7 +58,7 @@ def told(path: Path, kind: type[VrtError]) -> str:
 
 def test_a_power_loss_takes_nothing_back(tmp_path: Path) -> None:
     with Store(tmp_path / "a.sqlite") as store:
-        read = store._database.read
+        read = store.read
         settings = [*read("PRAGMA journal_mode"), *read("PRAGMA synchronous"), *read("PRAGMA fullfsync")]
         assert settings == [("wal",), (2,), (1,)]  # 2 is FULL
         run = store.begin("r", kind="rank")
@@ -199,12 +199,12 @@ def test_a_store_is_the_users_own_unless_a_group_shares_it(
 def test_results_and_items_come_in_the_order_made_over_many_pages_and_from_many_threads(run: Run, store: Store) -> None:
     numbers = [(7 * number) % 300 for number in range(300)]
     with ThreadPoolExecutor(4) as pool:
-        judging = [pool.submit(run.add_failure, question(1000 + number), NONE) for number in range(20)]
+        judging = [pool.submit(run.add, question(1000 + number), NONE) for number in range(20)]
         for number in numbers:
             run.put("pair", f"{number}", {"label": number}, lasting=False)
         assert all(work.result() for work in judging)
     for number in numbers:
-        run.add_failure(question(number), NONE)
+        run.add(question(number), NONE)
     run.put("pair", "7", {"label": "new"})
     run.put("other", "7", {})
     assert [result.first for result in run.results()][20:] == [sha(f"first {number}") for number in numbers]
@@ -221,9 +221,9 @@ def test_runs_share_judgements_until_they_are_removed_and_room_is_given_back(run
     assert not list(other.results())
     for number in (2, 0, 2):
         assert other.result(question(number))
-    assert other.add_failure(question(1), NONE).error == "", "the first writer wins"
+    assert other.add(question(1), NONE).error == "", "the first writer wins"
     assert [result.key for result in other.results()] == [question(number).key for number in (2, 0, 1)]
-    store._database.read("PRAGMA wal_checkpoint(TRUNCATE)")
+    store.read("PRAGMA wal_checkpoint(TRUNCATE)")
     full = store.path.stat().st_size
     assert store.remove("r") == 22
     assert [(info.name, info.judgements) for info in store.runs()] == [("other", 3)]
@@ -292,7 +292,7 @@ def test_a_dead_process_loses_its_claim_even_if_it_is_not_reaped(run: Run, store
         found = psutil.Process(process.pid)
         born = found.create_time()
         unused = next(pid for pid in range(max(psutil.pids()) + 1, 2**31) if not psutil.pid_exists(pid))
-        with store._database.write() as connection:
+        with store.write() as connection:
             for number, owner in enumerate([(process.pid, born), (process.pid, born - 60), (unused, 0.0)]):
                 connection.execute("INSERT INTO claims VALUES (?, 'other', ?, ?)", (question(number).key, *owner))
         assert [run.claim(question(number)) for number in range(3)] == [False, True, True]
@@ -319,7 +319,7 @@ def test_a_full_disk_leaves_a_cache_alone_that_is_on_another(tmp_path: Path, mon
 
 
 def remembered(store: Store) -> int:
-    return len(store._database.read("SELECT * FROM digests"))
+    return len(store.read("SELECT * FROM digests"))
 
 
 def test_a_digest_is_remembered_until_the_file_changes(
@@ -383,7 +383,7 @@ def test_killed_while_it_writes_all_that_was_reported_is_there(tmp_path: Path, k
             while True:
                 reported = here.recv() + 1
         with Store(path) as store:
-            assert store._database.read("PRAGMA integrity_check") == [("ok",)]
+            assert store.read("PRAGMA integrity_check") == [("ok",)]
             run = store.begin("r", kind="rank")
             kept = [result.key for result in run.results()]
             assert len(kept) >= reported

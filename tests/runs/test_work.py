@@ -76,19 +76,22 @@ def told_by(tasks: Iterable[Task], run: Run, store: Store, judge: Any, **options
 def results(path: Path, name: str = "run") -> list[tuple[Any, ...]]:
     """Everything that was judged, but how long it took, in the order of keys; the file is checked on the way."""
     with Store(path) as store:
-        assert store._database.read("PRAGMA integrity_check") == [("ok",)]
-        assert not store._database.read("SELECT * FROM links GROUP BY run, judgement HAVING count(*) > 1")
+        assert store.read("PRAGMA integrity_check") == [("ok",)]
+        assert not store.read("SELECT * FROM links GROUP BY run, judgement HAVING count(*) > 1")
         run = store.run(name)
         found = list(run.results())
         for result in found:
             kept = run.judgement(result.key)
             assert kept
             assert [clip.sha256 for clip in kept.inputs] == [result.first, result.second]
-    return sorted((r.key, r.first, r.second, dict(r.winners), dict(r.odds), r.tokens) for r in found)
+    return sorted(
+        (r.key, r.first, r.second, {key: (of.winner, of.odds) for key, of in r.preferences.items()}, r.tokens)
+        for r in found
+    )
 
 
 def claims(store: Store) -> Results:
-    return store._database.read("SELECT * FROM claims")
+    return store.read("SELECT * FROM claims")
 
 
 def begun(log: Path) -> list[str]:

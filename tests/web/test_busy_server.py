@@ -99,7 +99,7 @@ def test_the_event_loop_never_waits_for_the_store(state: ServerState) -> None:
             return {(await task).status_code for task in asked}
 
     with ThreadPoolExecutor(1) as pool:  # a browser's driver may have an event loop in this thread
-        with state.store._database.write(lasting=False):
+        with state.store.write(lasting=False):
             answers = pool.submit(lambda: asyncio.run(asyncio.wait_for(ask(), 20)))
             checked.wait(20)
         assert answers.result() == {400}

@@ -103,7 +103,7 @@ def evaluate(
 def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bool, quiet: bool) -> Place:
     """Find the set; with `pull`, fetch it first."""
     from vrt_lite.evaluation.fetching import fetch_set, find_set  # noqa: PLC0415
-    from vrt_lite.evaluation.layouts import find_set_name, layouts_of  # noqa: PLC0415
+    from vrt_lite.evaluation.sets import find_set_name, layouts_of  # noqa: PLC0415
 
     if pull:
         name = find_set_name(labelled)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -32,15 +33,10 @@ class Clips:
         self._anywhere = anywhere
         bases = [self.folder] if table is None else [self.folder, table.absolute().parent]
         self._bases = [base / name for base in dict.fromkeys(bases) for name in _BESIDE]
-        self._found: dict[str, Path | str] = {}
-
-    def find(self, name: str) -> Path | str:
-        """Return the clip's path, or why there is none. Searched once: many pairs share a clip."""
-        if name not in self._found:
-            self._found[name] = self._find(name)
-        return self._found[name]
+        self.find = cache(self._find)  # searched once: many pairs share a clip
 
     def _find(self, name: str) -> Path | str:
+        """Return the clip's path, or why there is none."""
         parts = parts_of(name, leaving=self._anywhere)
         if isinstance(parts, str):
             return parts
@@ -90,5 +86,5 @@ def parts_of(name: str, *, leaving: bool = False) -> tuple[str, ...] | str:
 
 def _count_common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     """Count the parts at the end that two paths have in common."""
-    most = min(len(one), len(other))
-    return next((count for count in range(most) if one[-1 - count] != other[-1 - count]), most)
+    alike = (a == b for a, b in zip(reversed(one), reversed(other), strict=False))
+    return sum(1 for _ in takewhile(bool, alike))

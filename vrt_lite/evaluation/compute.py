@@ -6,28 +6,24 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from statistics import fmean, median
 from typing import Final
 
 from msgspec.structs import astuple, replace
 
-from vrt_lite.evaluation.cases import EvalAbout
-from vrt_lite.evaluation.layouts import KEYS
 from vrt_lite.evaluation.metrics import calibrated, commonest, diff, mean_interval, share, sign, tau
 from vrt_lite.evaluation.published import find_published
+from vrt_lite.evaluation.sets import KEYS
 from vrt_lite.protocol.verdict import join_orders
 from vrt_lite.records import figures as f
 from vrt_lite.records.conditions import conditions_of
-from vrt_lite.records.labelled import UNDECIDED, EvalCase, ScoredCase, score_case
+from vrt_lite.records.labelled import UNDECIDED, EvalAbout, EvalCase, ScoredCase, score_case
 from vrt_lite.records.pairs import Result, count_orders
 
 HARD: Final = 0.1
 _NAMED = 200
 _LEAST_BANDED = 40  # a quarter of fewer pairs means nothing
-_LENGTHS: Final[Mapping[str, Callable[[ScoredCase], float | None]]] = {
-    "clip": lambda case: case.clip_seconds,
-    "prompt": lambda case: float(case.prompt_characters),
-}
 _Sized = Sequence[tuple[float, ScoredCase]]
 """Cases by ascending length."""
 
@@ -44,7 +40,7 @@ def compute_figures(cases: Iterable[EvalCase], results: Mapping[str, Result], ab
     labelled = [key for key in KEYS if any(key in case.labels for case in own)]
     accuracy = {key: _accuracy(own, key) for key in labelled}
     main = next((key for key in labelled if accuracy[key]), (*labelled, "OA")[0])
-    sized = {kind: _sort_by(length, own, main) for kind, length in _LENGTHS.items()}
+    sized = _sort_by_length([case for case in own if main in case.labels])
     return f.Figures(
         version=f.VERSION,
         set=about.set,
@@ -132,10 +128,11 @@ def _confusion(cases: Sequence[ScoredCase], key: str) -> tuple[tuple[int, ...], 
     return tuple(tuple(counted[label, verdict] for verdict in (1, 2, 0)) for label in (1, 2, 0))
 
 
-def _sort_by(length: Callable[[ScoredCase], float | None], cases: Sequence[ScoredCase], key: str) -> _Sized:
-    """Sort the labelled cases whose length is known by it."""
-    known = [(size, case) for case in cases if key in case.labels and (size := length(case)) is not None]
-    return sorted(known, key=lambda pair: pair[0])
+def _sort_by_length(cases: Sequence[ScoredCase]) -> dict[str, _Sized]:
+    """Sort the cases by the length of their longer clip, where that is known, and by that of their prompt."""
+    clips = [(case.clip_seconds, case) for case in cases if case.clip_seconds is not None]
+    prompts = [(float(case.prompt_characters), case) for case in cases]
+    return {"clip": sorted(clips, key=itemgetter(0)), "prompt": sorted(prompts, key=itemgetter(0))}
 
 
 def _find_longest(kind: str, known: _Sized, key: str) -> list[f.Subset]:
@@ -223,10 +220,8 @@ def _orders(cases: Sequence[ScoredCase], key: str) -> f.OrderFigures:
 
 def _join_orders(one: ScoredCase, other: ScoredCase) -> ScoredCase:
     """Join both orders of a pair by the rule of `compare --orders both`; if one order failed, the other's stands."""
-    if one.verdict is None or other.verdict is None:
-        return other if one.verdict is None else one
     both = join_orders(one.verdict, other.verdict)
-    return replace(one, verdict=both and both.verdict)
+    return replace(one if one.verdict else other, verdict=both and both.verdict)
 
 
 def _failures(cases: Sequence[ScoredCase]) -> f.Failures:

@@ -14,21 +14,19 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from vrt_lite.evaluation.cases import EvalAbout, read_eval_about
 from vrt_lite.evaluation.clips import Clips
 from vrt_lite.evaluation.compute import compute_figures
-from vrt_lite.evaluation.layouts import LabelledPair
-from vrt_lite.evaluation.sets import LabelledSet, choose_pairs
+from vrt_lite.evaluation.sets import LabelledPair, LabelledSet, choose_pairs
 from vrt_lite.interfaces import Event, TimeRange
 from vrt_lite.records.figures import Figures
-from vrt_lite.records.labelled import EvalCase, Order, Orders, score_case
+from vrt_lite.records.labelled import EvalAbout, EvalCase, Order, Orders
 from vrt_lite.records.pairs import Result
 from vrt_lite.runs.judging import RunClock, Task, judge_all
+from vrt_lite.runs.run import CASE, Run
 from vrt_lite.runs.store import Identity, Store
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
-    from vrt_lite.runs.run import Run
 
 _NAMED = 200
 
@@ -60,8 +58,8 @@ class EvalWatcher(Protocol):
         """Called before judging: so many judgements are left, which will take `seconds` if that is known."""
         ...
 
-    def count(self, label: int | None, verdict: int | None, *, seconds_left: float | None) -> None:
-        """Called when a pair is done; `label` and `verdict` are the overall ones, None where there is none."""
+    def count(self, *, failed: bool, seconds_left: float | None) -> None:
+        """Called when a pair is done."""
         ...
 
     def observe(self, event: Event, /) -> None:
@@ -115,22 +113,84 @@ def evaluate(
         chosen=len(pairs),
     )
     run.note(about.to_json())
-    clips = Clips(place.folder, table=place.table, anywhere=place.layout.own)
     cases = [(pair, _new_case(pair, order)) for pair in pairs for order in choose_orders(pair, selection)]
-    paths = (clips.find(clip) for pair, _ in cases for clip in (pair.a, pair.b))
-    like = next((path for path in paths if isinstance(path, Path)), None)
-    work = _Work(
-        run, clips, cases, selection.budget, watcher, RunClock(judge.predict(like) if like else None, jobs=jobs)
-    )
-    watcher.begins(work.count_left(), work.clock.predict(work.count_left()))
-    tasks = work.choose_tasks()
-    judge_all(tasks, run, store=store, judge=judge, jobs=jobs, done=work.keep_result, observe=watcher.observe)
+    clips = Clips(place.folder, table=place.table, anywhere=place.layout.own)
+    _judge_cases(cases, clips, run, store=store, judge=judge, watcher=watcher, budget=selection.budget, jobs=jobs)
     return Evaluation(run.name, identity.model, figures_of(run))
+
+
+def _judge_cases(
+    cases: Sequence[tuple[LabelledPair, EvalCase]],
+    clips: Clips,
+    run: Run,
+    *,
+    store: Store,
+    judge: Judge,
+    watcher: EvalWatcher,
+    budget: int | None,
+    jobs: int,
+) -> None:
+    """Judge the cases that are not judged yet, at most `budget` of them, and keep each case that is done in the run."""
+    known = {case.item: case for case in run.cases()}
+    left = {case.item for _, case in cases if not known.get(case.item, case).key}
+    paths = (clips.find(name) for pair, _ in cases for name in (pair.a, pair.b))
+    like = next((path for path in paths if isinstance(path, Path)), None)
+    clock = RunClock(judge.predict(like) if like else None, jobs=jobs)
+    asked = 0  # how often the judge was asked, as far as this is known: a task counts until its result is found
+
+    def count_left() -> int:
+        return len(left) if budget is None else min(len(left), max(budget - asked, 0))
+
+    def keep(case: EvalCase, result: Result | None = None) -> None:
+        if known.get(case.item) != case:
+            run.put(CASE, case.item, case)
+            known[case.item] = case
+        left.discard(case.item)
+        watcher.count(failed=not (result and result.verdict), seconds_left=clock.seconds_left(count_left()))
+
+    def choose_tasks() -> Iterator[Task]:
+        """Yield the pairs whose clips exist; the others fail at once. Ends when the budget is used."""
+        nonlocal asked
+        for pair, case in cases:
+            found = [clips.find(name) for name in (pair.a, pair.b)]
+            if missing := [why for why in found if isinstance(why, str)]:
+                keep(replace(case, missing="; ".join(missing)))
+                continue
+            if asked == budget:
+                return
+            asked += 1
+            a, b = map(Path, found)
+            yield Task(*((a, b) if case.order == "given" else (b, a)), pair.prompt, label=case)
+
+    def keep_result(task: Task, result: Result, now: bool) -> None:
+        nonlocal asked
+        if not now or not result.first:
+            asked -= 1  # the judge did not run
+        elif result.verdict:
+            clock.add(result.seconds)
+        case: EvalCase = task.label
+        before = known.get(case.item, case)
+        if not result.first:
+            keep(replace(case, missing=result.error))
+        elif before.key == result.key:
+            keep(replace(case, key=result.key, clip_seconds=before.clip_seconds), result)
+        else:
+            keep(replace(case, key=result.key, clip_seconds=_find_length(run, result.key)), result)
+
+    watcher.begins(count_left(), clock.predict(count_left()))
+    judge_all(choose_tasks(), run, store=store, judge=judge, jobs=jobs, done=keep_result, observe=watcher.observe)
+
+
+def _find_length(run: Run, key: str) -> float | None:
+    """Return the seconds of the longer clip of a judgement, None if there is no verdict."""
+    judgement = run.judgement(key)
+    return max(clip.duration_seconds for clip in judgement.inputs) if judgement else None
 
 
 def figures_of(run: Run) -> Figures:
     """Compute the figures of what is judged by now, whether the run has ended or not."""
-    return compute_figures(run.cases(), {result.key: result for result in run.results()}, read_eval_about(run))
+    about = run.read_about(EvalAbout, "an evaluation")
+    return compute_figures(run.cases(), {result.key: result for result in run.results()}, about)
 
 
 def _new_case(pair: LabelledPair, order: Order) -> EvalCase:
@@ -141,76 +201,7 @@ def _new_case(pair: LabelledPair, order: Order) -> EvalCase:
 
 def choose_orders(pair: LabelledPair, selection: PairSelection) -> tuple[Order, ...]:
     """Return the orders in which a pair is judged. A random order depends on the seed and this pair alone."""
-    match selection.order:
-        case "both":
-            return ("given", "swapped")
-        case "random":
-            coin = hashlib.sha256(f"{selection.seed} {pair.row}".encode()).digest()[0] & 1
-            return ("swapped",) if coin else ("given",)
-        case order:
-            return (order,)
-
-
-class _Work:
-    """The cases of a run: chooses what is judged next, and keeps the results. Only one thread may use it."""
-
-    def __init__(
-        self,
-        run: Run,
-        clips: Clips,
-        cases: Sequence[tuple[LabelledPair, EvalCase]],
-        budget: int | None,
-        watcher: EvalWatcher,
-        clock: RunClock,
-    ) -> None:
-        self._run, self._clips, self._cases, self._budget, self._watcher = run, clips, cases, budget, watcher
-        self.clock = clock
-        self._known = {case.item: case for case in run.cases()}
-        self._left = {case.item for _, case in cases if not self._known.get(case.item, case).key}
-        self._asked = 0
-        """How often the judge was asked now, as far as this is known: a task counts until its result is found."""
-
-    def choose_tasks(self) -> Iterator[Task]:
-        """Yield the pairs whose clips exist; the others fail at once. Ends when the budget is used."""
-        for pair, case in self._cases:
-            a, b = self._clips.find(pair.a), self._clips.find(pair.b)
-            if isinstance(a, str) or isinstance(b, str):
-                self._keep(replace(case, missing="; ".join(why for why in (a, b) if isinstance(why, str))))
-                continue
-            if self._asked == self._budget:
-                return
-            self._asked += 1
-            yield Task(*((a, b) if case.order == "given" else (b, a)), pair.prompt, label=case)
-
-    def keep_result(self, task: Task, result: Result, now: bool) -> None:
-        """Keep the result of a task; `judge_all` calls this."""
-        if not now or not result.first:
-            self._asked -= 1  # the judge did not run
-        elif result.verdict:
-            self.clock.add(result.seconds)
-        case: EvalCase = task.label
-        if not result.first:
-            self._keep(replace(case, missing=result.error))
-            return
-        known = self._known.get(case.item)
-        if known and known.key == result.key:
-            seconds = known.clip_seconds
-        else:
-            judgement = self._run.judgement(result.key)
-            seconds = max((clip.duration_seconds for clip in judgement.inputs), default=None) if judgement else None
-        self._keep(replace(case, key=result.key, clip_seconds=seconds), result)
-
-    def _keep(self, case: EvalCase, result: Result | None = None) -> None:
-        """Keep a case that is done, and count it with its verdict overall."""
-        if self._known.get(case.item) != case:
-            self._run.keep_case(case)
-            self._known[case.item] = case
-        self._left.discard(case.item)
-        scored = score_case(case, result)
-        verdict = scored.winner("OA") if scored.verdict else None
-        self._watcher.count(case.labels.get("OA"), verdict, seconds_left=self.clock.seconds_left(self.count_left()))
-
-    def count_left(self) -> int:
-        """Count the judgements that are left of this call."""
-        left = len(self._left)
-        return left if self._budget is None else min(left, max(self._budget - self._asked, 0))
+    if selection.order == "random":
+        coin = hashlib.sha256(f"{selection.seed} {pair.row}".encode()).digest()[0] & 1
+        return ("swapped",) if coin else ("given",)
+    return ("given", "swapped") if selection.order == "both" else (selection.order,)

@@ -17,8 +17,7 @@ from typing import Final
 from vrt_lite.disk import disk_errors, home, is_plain_name, locked
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.evaluation.clips import parts_of
-from vrt_lite.evaluation.layouts import Layout, find_set_name, layouts_of
-from vrt_lite.evaluation.sets import Place, locate_set, read_set
+from vrt_lite.evaluation.sets import Layout, Place, find_set_name, layouts_of, locate_set, read_set
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import hub
 from vrt_lite.models.hub import HubFile, Listing, UnreachableError, check_free_space, download
@@ -96,8 +95,7 @@ def _fetch_all(listed: Listing, files: list[HubFile], folder: Path, report: Repo
         report(f"fetching {len(missing)} of {len(files)} file(s), {format_bytes(size)}, from {listed.repository}")
     for number, (file, to) in enumerate(missing, start=1):
         to.parent.mkdir(parents=True, exist_ok=True)
-        if not _is_whole(to, file):
-            download(listed, file, to)
+        download(listed, file, to)
         if number % 100 == 0 or file.size > 1e8:
             report(f"{number} of {len(missing)}: {file.path}")
         if to.suffix == ".zip":
@@ -113,13 +111,11 @@ def _place(folder: Path, path: str) -> Path:
     return folder.joinpath(*parts)
 
 
-def _is_whole(to: Path, file: HubFile) -> bool:
+def _is_here(to: Path, file: HubFile) -> bool:
+    if to.suffix == ".zip":
+        return _mark(to, file).exists()
     # A file has its name only once its digest was right.
     return to.is_file() and to.stat().st_size == file.size
-
-
-def _is_here(to: Path, file: HubFile) -> bool:
-    return _mark(to, file).exists() if to.suffix == ".zip" else _is_whole(to, file)
 
 
 def _mark(archive: Path, file: HubFile) -> Path:

@@ -56,7 +56,7 @@ def sign(labels: Sequence[int], margins: Sequence[float]) -> Share:
 
     VideoGen-RewardBench's figure "without ties" (KwaiVGI/VideoAlign, calc_accuracy.py).
     """
-    return share(sum(SIGN[a] * m > 0 for a, m in zip(labels, margins, strict=True)), sum(map(bool, labels)))
+    return diff(labels, [1 if m > 0 else 2 if m < 0 else 0 for m in margins])
 
 
 def calibrated(labels: Sequence[int], margins: Sequence[float]) -> FittedShare:

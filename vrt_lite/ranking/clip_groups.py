@@ -25,14 +25,6 @@ class ClipGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     results: dict[tuple[int, int], Result] = {}
     alone: dict[int, Result] = {}
 
-    def add_stored(self, results: Iterable[Result]) -> None:
-        """Add the stored results that are about these clips and this prompt, one for each order."""
-        number = {clip.sha256: i for i, clip in enumerate(self.clips)}
-        for result in (result for pair in join_results(results) for result in pair.results):
-            i, j = number.get(result.first), number.get(result.second or result.first)
-            if i is not None and j is not None and result.prompt == self.prompt:
-                self.add(i, j, result)
-
     def add(self, i: int, j: int, result: Result) -> None:
         """Add the result of a pair, or of one clip (i = j) and so of its pairs with all others."""
         if i != j:
@@ -50,11 +42,22 @@ class ClipGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def pairs(self) -> dict[tuple[int, int], JudgedPair]:
         """Return the pairs i < j with a result, perhaps a failure, of at least one order."""
-        found: dict[tuple[int, int], JudgedPair] = {}
-        for i, j in sorted({(min(order), max(order)) for order in self.results}):
-            orders = self.results.get((i, j)), self.results.get((j, i))
-            found[i, j] = JudgedPair(self.clips[i].sha256, self.clips[j].sha256, self.prompt, *orders)
-        return found
+        content, get = [clip.sha256 for clip in self.clips], self.results.get
+        return {
+            (i, j): JudgedPair(content[i], content[j], self.prompt, get((i, j)), get((j, i)))
+            for i, j in sorted({(min(order), max(order)) for order in self.results})
+        }
+
+
+def add_stored(groups: Iterable[ClipGroup], results: Iterable[Result]) -> None:
+    """Add to each group the stored results that are about its clips and its prompt, one for each order."""
+    stored = [result for pair in join_results(results) for result in pair.results]
+    for group in groups:
+        number = {clip.sha256: i for i, clip in enumerate(group.clips)}
+        for result in stored:
+            i, j = number.get(result.first), number.get(result.second or result.first)
+            if i is not None and j is not None and result.prompt == group.prompt:
+                group.add(i, j, result)
 
 
 def find_members(groups: Iterable[ClipGroup]) -> Callable[[Result], bool]:

@@ -12,8 +12,8 @@ import msgspec
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.records.judgement import Record
-from vrt_lite.records.ladders import Ladder
-from vrt_lite.runs.export import csv_line, make_harmless
+from vrt_lite.records.ladders import Ladder, Rated
+from vrt_lite.runs.export import csv_line, harmless_line
 
 
 class PlacedScore(msgspec.Struct, frozen=True):
@@ -37,18 +37,18 @@ class ScoredClip(Record, frozen=True):
 
 def list_scores(ladder: Ladder) -> list[ScoredClip]:
     """List the clips of a ladder, the best first, then those without a score."""
-    scored = {of.clip: {name: rated.strength for name, rated in of.ratings.items()} for of in ladder.standings}
     every: defaultdict[str, list[float]] = defaultdict(list)
-    for name, raw in (item for of in scored.values() for item in of.items()):
-        bisect.insort(every[name], raw)
-    errors = {of.clip: of.reason for of in ladder.unranked}
-    found: list[ScoredClip] = []
-    for number in (*scored, *errors):
+    for name, rated in (item for of in ladder.standings for item in of.ratings.items()):
+        bisect.insort(every[name], rated.strength)
+
+    def describe(number: int, ratings: Mapping[str, Rated], error: str | None = None) -> ScoredClip:
         clip = ladder.clips[number]
-        scores = {name: _place_score(raw, every[name]) for name, raw in scored.get(number, {}).items()}
-        about = (ladder.group, clip.path, clip.name, clip.sha256)
-        found.append(ScoredClip(*about, scores, describe_flags(clip.flags), errors.get(number)))
-    return found
+        scores = {name: _place_score(rated.strength, every[name]) for name, rated in ratings.items()}
+        flags = describe_flags(clip.flags)
+        return ScoredClip(ladder.group, clip.path, clip.name, clip.sha256, scores, flags, error)
+
+    scored = [describe(of.clip, of.ratings) for of in ladder.standings]
+    return scored + [describe(of.clip, {}, of.reason) for of in ladder.unranked]
 
 
 def _place_score(raw: float, every: Sequence[float]) -> PlacedScore:
@@ -71,6 +71,4 @@ def score_lines(clips: Sequence[ScoredClip]) -> Iterator[str]:
     for clip in clips:
         scores = (clip.scores.get(name) for name in names)
         cells = (cell for of in scores for cell in ((of.raw, of.percentile) if of else ("", "")))
-        texts = (clip.group, str(clip.clip), clip.flags, clip.error or "")
-        group, path, flags, error = map(make_harmless, texts)
-        yield csv_line((group, path, *cells, flags, error))
+        yield harmless_line((clip.group, str(clip.clip), *cells, clip.flags, clip.error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from string import ascii_lowercase
@@ -15,7 +15,7 @@ from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.ratings import JudgedVote, fit
 from vrt_lite.records.conditions import conditions_of
 from vrt_lite.records.ladders import Ladder, LadderPair, Rated, Standing, UnrankedClip
-from vrt_lite.records.pairs import JudgedPair, count_orders
+from vrt_lite.records.pairs import count_orders
 
 _UNDECIDED: Final = 3
 """How a pair ended, beside 0, 1 and 2."""
@@ -26,7 +26,10 @@ NOT_JUDGED_YET: Final = "not judged yet"
 def rate_group(group: ClipGroup) -> Ladder:
     """Rate a group by its results so far."""
     joined = group.pairs()
-    pairs = [_describe_pair(clips, pair) for clips, pair in joined.items()]
+    pairs = tuple(
+        LadderPair(clips, pair.preferences, pair.disagreements, pair.keys, pair.errors)
+        for clips, pair in joined.items()
+    )
     count, judged = len(group.clips), group.judged
     scores = {clip: result.scores[0] for clip, result in group.alone.items() if result.scores}
     ranked = {*scores, *(clip for pair in pairs if pair.preferences for clip in pair.clips)}
@@ -70,7 +73,7 @@ def rate_group(group: ClipGroup) -> Ladder:
         failures=sum(bool(result.error) for result in judged),
         possible_pairs=count * (count - 1) // 2,
         conditions=conditions_of(judged),
-        pairs=tuple(pairs),
+        pairs=pairs,
     )
 
 
@@ -88,11 +91,6 @@ def collect_votes(group: ClipGroup, key: str) -> list[JudgedVote]:
                 one = two = (one + two) / 2
             votes.append(JudgedVote(i, j, (tie, one, two)))
     return votes
-
-
-def _describe_pair(clips: tuple[int, int], pair: JudgedPair) -> LadderPair:
-    given, swapped = (result and result.key for result in (pair.given, pair.swapped))
-    return LadderPair(clips, pair.preferences, pair.disagreements, (given, swapped), pair.errors)
 
 
 def _place(
@@ -156,12 +154,10 @@ def find_cycles(wins: Iterable[tuple[int, int]], order: Sequence[int], *, limit:
     """
     place = {clip: number for number, clip in enumerate(order)}
     beaten: defaultdict[int, list[int]] = defaultdict(list)
-    upsets: list[tuple[int, int]] = []
-    for winner, loser in sorted(wins):
+    wins = sorted(wins)
+    for winner, loser in wins:
         beaten[winner].append(loser)
-        if place[winner] > place[loser]:
-            upsets.append((winner, loser))
-    paths = [_find_path(loser, winner, beaten) for winner, loser in upsets]
+    paths = [_find_path(loser, winner, beaten) for winner, loser in wins if place[winner] > place[loser]]
     found = {path[(k := path.index(min(path))) :] + path[:k] for path in paths if path}
     return sorted(found, key=lambda cycle: (len(cycle), cycle))[:limit]
 
@@ -169,13 +165,12 @@ def find_cycles(wins: Iterable[tuple[int, int]], order: Sequence[int], *, limit:
 def _find_path(start: int, goal: int, beaten: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
     """Find a shortest path from `start` to `goal`, both included; empty if there is none."""
     paths: dict[int, tuple[int, ...]] = {start: (start,)}
-    waiting = deque([start])
-    while waiting:
-        clip = waiting.popleft()
+    waiting = [start]
+    for clip in waiting:
         for other in beaten.get(clip, ()):
-            if other == goal:
-                return (*paths[clip], goal)
             if other not in paths:
                 paths[other] = (*paths[clip], other)
                 waiting.append(other)
-    return ()
+        if goal in paths:
+            break
+    return paths.get(goal, ())

@@ -9,35 +9,27 @@ without any comparison come early, and a pair is judged in the other order only 
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.ranking.ratings import JudgedVote, Ratings, fit
+from vrt_lite.ranking.ratings import Floats, Ratings, find_variance
 
 MOST = 300
 """How many pairs, the most doubtful ones, are examined in full; it limits the time. 24 clips have fewer pairs."""
 
 
 def next_judgement(
-    votes: Sequence[JudgedVote],
-    count: int,
-    *,
-    judged: Collection[tuple[int, int]],
-    both_orders: bool = True,
-    ratings: Ratings | None = None,
-    seed: int = 0,
+    ratings: Ratings, *, judged: Collection[tuple[int, int]], both_orders: bool = True, seed: int = 0
 ) -> tuple[int, int] | None:
-    """Return (a, b) to judge next, with a shown first; None if all is judged of `count` clips.
+    """Return (a, b) to judge next, with a shown first; None if all is judged of the clips that are rated.
 
     `judged` are the orders that have votes, failed, or are being judged now. Without `both_orders`, a pair is judged
-    once. With `ratings` the votes are not fitted again. The result depends on the arguments alone, so a resumed run
-    continues as it would have.
+    once. The result depends on the arguments alone, so a resumed run continues as it would have.
     """
-    shown_first = Counter(a for a, _ in judged)
+    count = len(ratings.strength)
     compared = {clip for order in judged for clip in order}
     shuffled = random.Random(seed).sample(range(count), count)
     shuffled += shuffled[: count % 2]
@@ -51,10 +43,9 @@ def next_judgement(
     first, second = np.nonzero(left)
     if not len(first):
         return None
-    gains = _gains(ratings or fit(votes, count), first, second)
+    shown_first = np.bincount([a for a, _ in judged], minlength=count)
     # Of two orders that tell as much, the one whose first clip was seldom first.
-    often = np.array([shown_first[a] - shown_first[b] for a, b in zip(first.tolist(), second.tolist(), strict=True)])
-    best = int(np.lexsort((often, -gains))[0])
+    best = np.lexsort((shown_first[first] - shown_first[second], -_find_gains(ratings, first, second)))[0]
     return int(first[best]), int(second[best])
 
 
@@ -67,7 +58,7 @@ def is_order_certain(ratings: Ratings, confidence: float) -> bool:
     return all(ratings.beats(better, worse) >= confidence for better, worse in pairwise(ratings.order()))
 
 
-def _gains(ratings: Ratings, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
+def _find_gains(ratings: Ratings, first: NDArray[np.int64], second: NDArray[np.int64]) -> Floats:
     """Return how much each judgement (first[k] shown first, second[k]) is expected to tell about the order.
 
     For a difference d with variance v the doubt is exp(-d^2 / 2v), 1 for equals. A pair that removes the share r of v
@@ -76,13 +67,13 @@ def _gains(ratings: Ratings, first: NDArray[np.int64], second: NDArray[np.int64]
     """
     strength, covariance = np.array(ratings.strength), ratings.covariance
     all_first, all_second = np.triu_indices(len(strength), 1)
-    all_variance = _variance(covariance, all_first, all_second)
+    all_variance = find_variance(covariance, all_first, all_second)
     doubt = np.exp(-((strength[all_first] - strength[all_second]) ** 2) / (2 * all_variance))
     most = np.argsort(-doubt, kind="stable")[:MOST]
     k, m = all_first[most], all_second[most]
 
     d = strength[first] - strength[second]
-    variance = _variance(covariance, first, second)
+    variance = find_variance(covariance, first, second)
     # Where being first decides the outcome, the judgement adds little.
     information = _information(d + ratings.first, ratings.tie)
     gains = np.exp(-(d**2) / (2 * variance)) * np.log1p(information * variance)
@@ -90,20 +81,15 @@ def _gains(ratings: Ratings, first: NDArray[np.int64], second: NDArray[np.int64]
     i, j = first[candidates], second[candidates]
     shared = covariance[k][:, i] - covariance[k][:, j] - covariance[m][:, i] + covariance[m][:, j]
     taken = information[candidates] / (1 + information[candidates] * variance[candidates])
-    share = np.clip(shared**2 * taken / _variance(covariance, k, m)[:, None], 0, 1)
+    share = np.clip(shared**2 * taken / find_variance(covariance, k, m)[:, None], 0, 1)
     total = np.full(len(first), -1.0)
     # Rounded: pairs of equal gain are then taken in the same order on every machine.
     total[candidates] = np.round((doubt[most][:, None] * np.arcsin(np.sqrt(share))).sum(axis=0), 9)
     return total
 
 
-def _information(d: NDArray[np.float64], tie: float) -> NDArray[np.float64]:
+def _information(d: Floats, tie: float) -> Floats:
     """Return Fisher's information of one judgement about the difference d, with the advantage of being first in it."""
     win, lose = np.exp(d / 2), np.exp(-d / 2)
     total = win + lose + np.exp(tie)
     return ((win + lose) / total - ((win - lose) / total) ** 2) / 4
-
-
-def _variance(covariance: NDArray[np.float64], i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the variance of the difference of strengths, pair by pair."""
-    return np.maximum(covariance[i, i] + covariance[j, j] - 2 * covariance[i, j], 1e-12)

@@ -21,11 +21,11 @@ from vrt_lite.errors import MissingClipError, UsageError, VideoError, WorkerEnde
 from vrt_lite.interfaces import Event, Observe, TimeRange, Working
 from vrt_lite.measures.flags import Flag, describe_flags, find_flags
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.ranking.clip_groups import ClipGroup, find_members
+from vrt_lite.ranking.clip_groups import ClipGroup, add_stored, find_members
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import collect_votes, rate_group
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
-from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, read_rank_about
+from vrt_lite.ranking.rank_run import ALL_PAIRS_UP_TO, CONFIDENCE, Effort, RankAbout, read_rank_about
 from vrt_lite.ranking.ratings import fit
 from vrt_lite.records.ladders import ExcludedClip, RankedClip, Ranking
 from vrt_lite.records.pairs import Result
@@ -109,16 +109,19 @@ class RankWork:
         """Find the clips and all that is known of them. Groups of fewer than `least_clips` are left out."""
         self._store, self._judge, self._watcher, self._jobs = store, judge, watcher, jobs
         self.effort = effort = (effort or Effort()).for_judge(judge)
-        least = 2 - effort.pointwise if least_clips is None else least_clips
-        gathered, unused = gather_clips(groups, store.digest)
+        self._left_out: list[ExcludedClip] = []
+        gathered = [self._gather(group) for group in groups]
         facts = {f"prompt of group {group.name!r}" if group.name else "prompt": group.prompt for group in gathered}
         identity = Identity(judge.key(), judge.describe(), facts)
         self.run = run = store.begin(name or _name_run(gathered, identity.judge), kind="rank", identity=identity)
-        looks: dict[str, tuple[Flag, ...] | VideoError] = {of.sha256: of.flags for of in read_rank_about(run).clips}
+        looks: dict[str, _Flags | VideoError] = {of.sha256: of.flags for of in read_rank_about(run).clips}
         unknown = {clip.sha256: clip.path for of in gathered for clip in of.clips if clip.sha256 not in looks}
         looks |= look_at_clips(unknown, judge, watcher.observe)
-        exclude = effort.exclude_flagged
-        self.groups, left_out = choose_clips(gathered, unused, looks, exclude_flagged=exclude, least=least)
+        least = 2 - effort.pointwise if least_clips is None else least_clips
+        self.groups = tuple(of for group in gathered if (of := self._choose(group, looks, least)))
+        if not self.groups:
+            flags = (look for look in looks.values() if not isinstance(look, VideoError))
+            raise _too_few(self._left_out, flagged=effort.exclude_flagged and any(flags))
         self.about = RankAbout(
             groups=tuple(ClipGroup(group.name, group.prompt, _find_absolute(group.clips)) for group in self.groups),
             prompts=tuple(dict.fromkeys(group.prompt for group in self.groups)),
@@ -126,14 +129,51 @@ class RankWork:
             model=identity.model,
             scope=judge.scope,
             options=effort,
-            left_out=left_out,
+            left_out=tuple(self._left_out),
         )
         run.note(self.about.to_json())
         run.list_only(find_members(self.groups))
-        results = list(run.all_results())
-        for group in self.groups:
-            group.add_stored(results)
+        add_stored(self.groups, run.all_results())
         self.found, _ = self.count()
+
+    def _gather(self, group: Group) -> ClipGroup:
+        """Gather the clips of a group by content: a file that is given twice takes part once."""
+        found: dict[str, Path] = {}
+        for path in group.clips:
+            try:
+                same = found.setdefault(self._store.digest(path), path)
+            except VideoError as error:
+                self._left_out.append(ExcludedClip(path, group.name, error.reason, broken=True))
+            else:
+                if same is not path:
+                    why = f"the same content as {str(same)!r}"
+                    self._left_out.append(ExcludedClip(path, group.name, why))
+        if len(found) > MOST_CLIPS:
+            raise UsageError(f"A group has {len(found)} clips; at most {MOST_CLIPS} are ranked. Divide it into groups.")
+        names = _name_clips(found.values())
+        clips = tuple(RankedClip(names[path], path, sha256) for sha256, path in found.items())
+        return ClipGroup(group.name, group.prompt, clips)
+
+    def _choose(self, group: ClipGroup, looks: Mapping[str, _Flags | VideoError], least: int) -> ClipGroup | None:
+        """Choose the clips of a group that are ranked: those that can be opened, and have no flags if these exclude.
+
+        None for a group of fewer than `least` clips.
+        """
+        usable: list[RankedClip] = []
+        for clip in group.clips:
+            look = looks[clip.sha256]
+            if isinstance(look, VideoError):
+                self._left_out.append(ExcludedClip(clip.path, group.name, look.reason, broken=True))
+            elif look and self.effort.exclude_flagged:
+                why = f"is flagged: {describe_flags(look)}"
+                self._left_out.append(ExcludedClip(clip.path, group.name, why))
+            else:
+                usable.append(replace(clip, flags=look))
+        if len(usable) < least:
+            why = "the only clip of its group that can be used"
+            self._left_out += [ExcludedClip(clip.path, group.name, why) for clip in usable]
+            return None
+        return ClipGroup(group.name, group.prompt, tuple(usable))
 
     def count(self) -> tuple[int, int]:
         """Count the judgements, and how many there will be at most."""
@@ -207,15 +247,12 @@ def _choose_orders(group: ClipGroup, effort: Effort) -> Iterator[tuple[int, int]
     count, chosen = len(group.clips), set(group.results)
     if effort.pointwise:
         yield from ((i, i) for i in range(count) if i not in group.alone)
-    elif effort.chooses(count):
+    elif effort.budget is not None or effort.confidence is not None or count > ALL_PAIRS_UP_TO:
         confidence = CONFIDENCE if effort.confidence is None else effort.confidence
         while True:
-            votes = collect_votes(group, OVERALL)
-            ratings = fit(votes, count)
-            if is_order_certain(ratings, confidence):
-                return
-            order = next_judgement(votes, count, judged=chosen, both_orders=effort.both_orders, ratings=ratings)
-            if order is None:
+            ratings = fit(collect_votes(group, OVERALL), count)
+            order = next_judgement(ratings, judged=chosen, both_orders=effort.both_orders)
+            if order is None or is_order_certain(ratings, confidence):
                 return
             chosen.add(order)
             yield order
@@ -231,32 +268,6 @@ def _name_run(groups: Iterable[ClipGroup], judge_key: str) -> str:
     """Return a name that is the same for the same clips, prompts and judge, wherever the files are."""
     facts = sorted([group.prompt, group.name, *sorted(clip.sha256 for clip in group.clips)] for group in groups)
     return f"rank-{hashlib.sha256(json.dumps([judge_key, facts]).encode()).hexdigest()[:8]}"
-
-
-def gather_clips(groups: Sequence[Group], digest: Callable[[Path], str]) -> tuple[list[ClipGroup], list[ExcludedClip]]:
-    """Gather the clips of groups by content: a file that is given twice takes part once; the rest is left out.
-
-    `digest` gives a file's sha256. UsageError for a group that is too large.
-    """
-    gathered: list[ClipGroup] = []
-    left_out: list[ExcludedClip] = []
-    for group in groups:
-        found: dict[str, Path] = {}
-        for path in group.clips:
-            try:
-                same = found.setdefault(digest(path), path)
-            except VideoError as error:
-                left_out.append(ExcludedClip(path, group.name, error.reason, broken=True))
-            else:
-                if same is not path:
-                    why = f"the same content as {str(same)!r}"
-                    left_out.append(ExcludedClip(path, group.name, why, broken=False))
-        if len(found) > MOST_CLIPS:
-            raise UsageError(f"A group has {len(found)} clips; at most {MOST_CLIPS} are ranked. Divide it into groups.")
-        names = _name_clips(found.values())
-        clips = tuple(RankedClip(names[path], path, sha256) for sha256, path in found.items())
-        gathered.append(ClipGroup(group.name, group.prompt, clips))
-    return gathered, left_out
 
 
 def look_at_clips(clips: Mapping[str, Path], judge: Judge, observe: Observe) -> dict[str, _Flags | VideoError]:
@@ -278,44 +289,8 @@ def look_at_clips(clips: Mapping[str, Path], judge: Judge, observe: Observe) -> 
         return dict(zip(clips, pool.map(look, clips.values()), strict=True))
 
 
-def choose_clips(
-    gathered: Iterable[ClipGroup],
-    left_out: list[ExcludedClip],
-    looks: Mapping[str, _Flags | VideoError],
-    *,
-    exclude_flagged: bool,
-    least: int,
-) -> tuple[tuple[ClipGroup, ...], tuple[ExcludedClip, ...]]:
-    """Choose the clips that are ranked; returns their groups, and the clips that are left out.
-
-    Clips that cannot be opened are left out, with `exclude_flagged` also those with flags, and then groups of fewer
-    than `least` clips. `left_out` are those that are left out already. UsageError or VideoError if no group is left.
-    """
-    groups: list[ClipGroup] = []
-    left_out = [*left_out]
-    for group in gathered:
-        usable: list[RankedClip] = []
-        for clip in group.clips:
-            look = looks[clip.sha256]
-            if isinstance(look, VideoError):
-                left_out.append(ExcludedClip(clip.path, group.name, look.reason, broken=True))
-            elif look and exclude_flagged:
-                why = f"is flagged: {describe_flags(look)}"
-                left_out.append(ExcludedClip(clip.path, group.name, why, broken=False))
-            else:
-                usable.append(replace(clip, flags=look))
-        if len(usable) >= least:
-            groups.append(ClipGroup(group.name, group.prompt, tuple(usable)))
-        else:
-            why = "the only clip of its group that can be used"
-            left_out += [ExcludedClip(clip.path, group.name, why, broken=False) for clip in usable]
-    if not groups:
-        flagged = exclude_flagged and any(look for look in looks.values() if not isinstance(look, VideoError))
-        raise _too_few([out for out in left_out if out.broken], flagged=flagged)
-    return tuple(groups), tuple(left_out)
-
-
-def _too_few(broken: Sequence[ExcludedClip], *, flagged: bool) -> UsageError | VideoError:
+def _too_few(left_out: Iterable[ExcludedClip], *, flagged: bool) -> UsageError | VideoError:
+    broken = [out for out in left_out if out.broken]
     if flagged:
         return UsageError("Without the flagged clips no two are left to rank. Leave out --exclude-flagged.")
     if broken:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vrt_lite.errors import UsageError
-from vrt_lite.ranking.clip_groups import ClipGroup
+from vrt_lite.ranking.clip_groups import ClipGroup, add_stored
 from vrt_lite.records.judgement import Record
 from vrt_lite.records.ladders import ExcludedClip, RankedClip
 
@@ -48,10 +49,6 @@ class Effort:
             raise UsageError("This judge judges each clip once, by itself: leave --budget and --stop-at out.")
         return replace(self, both_orders=False, pointwise=True)
 
-    def chooses(self, clips: int) -> bool:
-        """Return whether judgements are chosen in a group of this many clips; otherwise all of them are made."""
-        return self.budget is not None or self.confidence is not None or clips > ALL_PAIRS_UP_TO
-
     def count(self, groups: Sequence[ClipGroup]) -> tuple[int, int]:
         """Count the judgements of these groups, and how many there will be at most.
 
@@ -60,7 +57,7 @@ class Effort:
         done = sum(len(group.judged) for group in groups)
         if self.pointwise:
             return done, sum(len(group.clips) for group in groups)
-        possible = sum(len(g.clips) * (len(g.clips) - 1) // 2 for g in groups) * (1 + self.both_orders)
+        possible = sum(math.comb(len(group.clips), 2) for group in groups) * (1 + self.both_orders)
         return done, max(done, possible if self.budget is None else min(possible, self.budget))
 
 
@@ -88,7 +85,6 @@ def read_rank_about(run: Run) -> RankAbout:
 
 def read_groups(run: Run) -> tuple[ClipGroup, ...]:
     """Read the groups of a run with the results stored by now, whether the run has ended or not."""
-    groups, results = read_rank_about(run).groups, list(run.all_results())
-    for group in groups:
-        group.add_stored(results)
+    groups = read_rank_about(run).groups
+    add_stored(groups, run.all_results())
     return groups

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from vrt_lite.protocol.messages import Odds
 
 Floats = NDArray[np.float64]
+Numbers = int | NDArray[np.int64]
 
 PRIOR = 5.0
 """The standard deviation of the normal prior of the strengths and of the advantage of being shown first.
@@ -74,7 +75,8 @@ class Ratings:
         """Return the probability that `i` is the better clip (not that it wins one comparison)."""
         if i == j:
             return 0.5
-        return 0.5 * math.erfc(-(self.strength[i] - self.strength[j]) / (self._error(i, j) * math.sqrt(2)))
+        error = math.sqrt(find_variance(self.covariance, i, j))
+        return 0.5 * math.erfc(-(self.strength[i] - self.strength[j]) / (error * math.sqrt(2)))
 
     def alike(self) -> tuple[tuple[int, ...], ...]:
         """Return the groups of clips that cannot be told apart.
@@ -95,12 +97,13 @@ class Ratings:
             start = new
         return tuple(groups)
 
-    def _error(self, i: int, j: int) -> float:
-        c = self.covariance
-        return math.sqrt(max(float(c[i, i] + c[j, j] - 2 * c[i, j]), 1e-12))
-
     def _differ(self, i: int, j: int) -> bool:
-        return abs(self.strength[i] - self.strength[j]) > Z95 * self._error(i, j)
+        return abs(self.strength[i] - self.strength[j]) > Z95 * math.sqrt(find_variance(self.covariance, i, j))
+
+
+def find_variance(covariance: Floats, i: Numbers, j: Numbers) -> Floats:
+    """Return the variance of the difference of two strengths, pair by pair."""
+    return np.maximum(covariance[i, i] + covariance[j, j] - 2 * covariance[i, j], 1e-12)
 
 
 def fit(
@@ -212,10 +215,8 @@ def _dispersion(own: NDArray[np.int64], odds: Floats, pull: Floats, weight: Floa
     index = index.ravel()
     pulls = np.bincount(index, np.where(own[:, 0] == ordered[:, 0], pull, -pull))
     weights = np.bincount(index, weight)
-    i, j = pairs.T
-    variance = covariance[i, i] + covariance[j, j] - 2 * covariance[i, j]
     # A pair's vote pulls the fit towards itself; this is the information that remains independent of the fit.
-    free = weights * np.clip(1 - weights * variance, 0, 1)
+    free = weights * np.clip(1 - weights * find_variance(covariance, *pairs.T), 0, 1)
     steady = 4 * float(weights.mean())
     estimate = (steady + float((pulls**2).sum())) / (steady + float(free.sum()))
     return max(estimate, 1 - softness, SOFTEST)

@@ -144,17 +144,17 @@ def watch_folders(
     begin = functools.partial(
         RankWork, store=store, judge=judge, watcher=looks, effort=effort, name=name, jobs=jobs, least_clips=0
     )
-    work = begin([Group("", prompt, ())])
-    found = sum(1 for _ in work.run.all_results())
+    work, found = begin([Group("", prompt, ())]), None
     with contextlib.suppress(KeyboardInterrupt):
         while effort.budget is None or work.count()[0] < effort.budget:
             looks.wait()
             work = begin([Group("", prompt, looks.ready)])
+            found = work.found if found is None else found
             work.judge_missing(looks.find_unchanged)
     ranking = work.rate()
-    waiting = (ExcludedClip(path, "", why, broken=False) for path, why in looks.waiting.items())
+    waiting = (ExcludedClip(path, "", why) for path, why in looks.waiting.items())
     ladders = tuple(ladder for ladder in ranking.ladders if len(ladder.clips) > 1)
-    return replace(ranking, ladders=ladders, left_out=(*waiting, *ranking.left_out), found=found)
+    return replace(ranking, ladders=ladders, left_out=(*waiting, *ranking.left_out), found=found or 0)
 
 
 class _Looks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import astuple, replace
 from typing import TypeVar
 
 from vrt_lite.errors import Warned
@@ -99,8 +99,8 @@ def add_warning(judgement: Judgement, warning: Warned) -> Judgement:
 
 
 def _set_warnings(judgement: Judgement, warnings: Collection[Warned]) -> Judgement:
-    kinds, texts = (tuple(getattr(of, name) for of in warnings) for name in ("kind", "text"))
-    return replace(judgement, warnings=texts, warning_kinds=kinds)
+    kinds = tuple(warning.kind for warning in warnings)
+    return replace(judgement, warnings=tuple(warning.text for warning in warnings), warning_kinds=kinds)
 
 
 def warn_of_clips(clips: Sequence[JudgedClip], first_frames: int) -> Iterator[Warned]:
@@ -138,8 +138,7 @@ def _count_first(judgement: Judgement) -> int:
 
 
 def _add(one: _Sums, other: _Sums) -> _Sums:
-    a, b = asdict(one), asdict(other)
-    return type(one)(**{name: a[name] + b[name] for name in a})
+    return type(one)(*(a + b for a, b in zip(astuple(one), astuple(other), strict=True)))
 
 
 def _exchange(order: JudgedOrder) -> JudgedOrder:

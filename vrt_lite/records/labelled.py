@@ -12,6 +12,7 @@ import msgspec
 
 from vrt_lite.errors import MissingClipError, VideoError, WorkerEndedError
 from vrt_lite.protocol.verdict import Preference, Verdict
+from vrt_lite.records.judgement import Record
 from vrt_lite.records.pairs import Result
 
 Order = Literal["given", "swapped"]
@@ -24,6 +25,34 @@ _FAILURES: Final[Mapping[str, Failure]] = {
 }
 UNDECIDED: Final = -1
 """The winner if nobody wins though it is no tie. It equals no label, so that it never counts as right."""
+
+
+class EvalAbout(Record, frozen=True):
+    """What the run of an evaluation is about: the set, the pairs taken from it, and the judge.
+
+    `labels` counts the table's pairs labelled 1, 2 and 0, by KEY. `judge` is the judge's key, `model` the name to show,
+    `scope` what the judge says that it sees.
+    `left_out` counts the rows that cannot be judged, by kind; `left_out_rows` describes the first of them. `chosen` is
+    the number of pairs to judge.
+    """
+
+    set: str = ""
+    title: str = ""
+    split: str = ""
+    labels: Mapping[str, tuple[int, int, int]] = {}
+    table: str = ""
+    table_sha256: str = ""
+    folder: str = ""
+    judge: str = ""
+    model: str = ""
+    scope: str = ""
+    order: Orders = "given"
+    limit: int | None = None
+    sample: int | None = None
+    seed: int = 0
+    left_out: Mapping[str, int] = {}
+    left_out_rows: tuple[str, ...] = ()
+    chosen: int = 0
 
 
 class EvalCase(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,11 +106,9 @@ class ScoredCase(EvalCase, frozen=True, kw_only=True):
 def score_case(case: EvalCase, result: Result | None) -> ScoredCase:
     """Combine a case with its result. A case whose result was forgotten is not judged yet."""
     told = msgspec.structs.astuple(case)
-    if case.missing:
-        return ScoredCase(*told, failure="missing clip", why=case.missing)
-    if result is None:
-        return ScoredCase(*told)
-    if result.verdict is None:
+    if case.missing or not result:
+        return ScoredCase(*told, failure="missing clip" if case.missing else "", why=case.missing)
+    if not result.verdict:
         return ScoredCase(*told, result=result, failure=_FAILURES.get(result.failure, "no verdict"), why=result.error)
     verdict = result.verdict.mirrored() if case.order == "swapped" else result.verdict
     return ScoredCase(*told, result=result, verdict=verdict)

@@ -42,7 +42,7 @@ class ExcludedClip(msgspec.Struct, frozen=True):
     path: Path
     group: str
     reason: str
-    broken: bool
+    broken: bool = False
 
 
 class Rated(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Final
@@ -85,11 +86,6 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.verdict.preferences if self.verdict else {}
 
     @property
-    def own(self) -> dict[str, Preference]:
-        """The preferences in dimensions of the judge's own, by its names."""
-        return self.verdict.own if self.verdict else {}
-
-    @property
     def winners(self) -> dict[str, int]:
         """1, 2, or 0 for a tie or an undecided preference, of what was judged of TA, VQ, MQ and OA."""
         return {key: preference.winner for key, preference in self.preferences.items()}
@@ -100,25 +96,21 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         return {key: preference.odds for key, preference in self.preferences.items()}
 
     @property
-    def leans(self) -> dict[str, int]:
-        """The undecided preferences, and the video that each leans to."""
-        return {key: of.leans for key, of in self.preferences.items() if of.leans is not None}
-
-    @property
     def source(self) -> str:
         """What the verdict comes from: "final", "recommended", "identical" (one file twice); "" without a verdict."""
         return self.verdict.source if self.verdict else ""
 
 
-def result_of(question: Question, judgement: Judgement) -> Result:
-    """Return the light columns of a judgement of one order, the clips as given, or of both."""
+def result_of(question: Question, answer: Judgement | VrtError) -> Result:
+    """Return the light columns of a judgement of one order, the clips as given, or of both; or of why there is none."""
+    asked = question.key, question.first, question.second, question.prompt
+    if isinstance(answer, VrtError):
+        return Result(*asked, error=escape_surrogates(str(answer)), failure=answer.kind)
+    judgement = answer
     rounds = [r for order in judgement.orders for r in order.rounds]
     settings = judgement.settings
     return Result(
-        question.key,
-        question.first,
-        question.second,
-        question.prompt,
+        *asked,
         verdict=judgement.verdict if question.second else None,
         rounds=len(rounds),
         calls=sum(r.outcome == "tool" for r in rounds),
@@ -150,12 +142,6 @@ def derive_result(one: Result, two: Result) -> Result:
     )
 
 
-def failure_of(question: Question, error: VrtError) -> Result:
-    """Return the light columns of a question that got no verdict, because of this error."""
-    facts = (question.key, question.first, question.second, question.prompt)
-    return Result(*facts, error=escape_surrogates(str(error)), failure=error.kind)
-
-
 def escape_surrogates(text: str) -> str:
     """Make text that SQLite accepts: a lone surrogate, as in a file name that is not UTF-8, becomes an escape."""
     return text.encode("utf-8", "backslashreplace").decode()
@@ -178,6 +164,11 @@ class JudgedPair(msgspec.Struct, frozen=True, dict=True):
         """What a list names the pair by: the key of its first judgement, or a digest of it if that is derived."""
         key = self.results[0].key
         return hashlib.sha256(key.encode()).hexdigest() if DERIVED in key else key
+
+    @property
+    def keys(self) -> tuple[str | None, str | None]:
+        """The key of the judgement of each order, None where there is none."""
+        return self.given and self.given.key, self.swapped and self.swapped.key
 
     @property
     def results(self) -> tuple[Result, ...]:
@@ -263,12 +254,9 @@ class OrderCounts(msgspec.Struct, frozen=True):
 def count_orders(verdicts: Iterable[tuple[Verdict | None, Verdict | None]]) -> OrderCounts:
     """Count how often both verdicts of a pair, about its clips in the same order, disagree."""
     joined = [both for one, other in verdicts if one and other and (both := join_orders(one, other))]
-    preferences = [both.verdict.preferences for both in joined]
-    judged = {key: sum(key in of for of in preferences) for key in KEYS}
-    judged = {key: count for key, count in judged.items() if count or key == OVERALL}
-    return OrderCounts(
-        len(joined),
-        judged,
-        {key: sum(key in both.disagreements for both in joined) for key in judged},
-        {key: sum(key in of and of[key].undecided for of in preferences) for key in judged},
-    )
+    preferences = [item for both in joined for item in both.verdict.preferences.items()]
+    judged = Counter(key for key, _ in preferences)
+    differ = Counter(key for both in joined for key in both.disagreements)
+    undecided = Counter(key for key, of in preferences if of.undecided)
+    keys = [key for key in KEYS if judged[key] or key == OVERALL]
+    return OrderCounts(len(joined), *({key: counts[key] for key in keys} for counts in (judged, differ, undecided)))

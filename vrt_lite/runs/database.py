@@ -14,12 +14,12 @@ import sqlite3
 import stat
 import time
 import uuid
+import zlib
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 import psutil
@@ -97,6 +97,7 @@ class Database:
             raise UsageError(f"The store {str(path)!r} is no file name.")
         # Absolute, or SQLite could take a name like "file:a" for an address.
         self.path = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
+        self.owner = new_owner()
         self._lock = RLock()
         with self._store_errors():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -113,10 +114,10 @@ class Database:
             self._connection.close()
             raise
 
-    def __enter__(self) -> Database:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -130,15 +131,11 @@ class Database:
             return self._connection.execute(sql, values).fetchall()
 
     def parse(self, text: Any, kind: type[_T]) -> _T:
-        """Return what the JSON of a column describes. StoreError if it is not what was written."""
+        """Return what the JSON of a column, perhaps compressed, describes. StoreError if it is not what was written."""
         try:
-            return msgspec.convert(json.loads(text), kind)
-        except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as error:
-            raise self.damaged("a row cannot be read") from error
-
-    def damaged(self, what: str) -> StoreError:
-        """Return the error of a store whose rows are not what was written."""
-        return StoreError(f"The store {self.path} is damaged: {what}. {_SAVE}")
+            return msgspec.convert(json.loads(zlib.decompress(text) if isinstance(text, bytes) else text), kind)
+        except (msgspec.ValidationError, ValueError, TypeError, OverflowError, RecursionError, zlib.error) as error:
+            raise StoreError(f"The store {self.path} is damaged: a row cannot be read. {_SAVE}") from error
 
     @contextlib.contextmanager
     def write(self, *, lasting: bool = True) -> Generator[sqlite3.Connection]:

@@ -40,7 +40,7 @@ of the table that list the pair, and the labels of the first of these rows, abou
 _FORMULA = frozenset("=+-@")
 _LIGHT: Final = (
     *("key", "prompt", "winners", "odds", "source", "rounds", "calls", "tokens", "seconds", "error", "failure"),
-    *("warnings", "max_pixels", "tool_max_pixels", "kv_type", "leans", "own"),
+    *("warnings", "max_pixels", "tool_max_pixels", "kv_type"),
 )
 """What a line of JSON has of a result."""
 
@@ -53,23 +53,23 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
     """
     yield csv_line(COLUMNS)
     for of, _, both in _describe_results(run):
-        first, second, joined = of["first"], of["second"], both.preferences if both else dict[str, Preference]()
-        own = ", ".join(f"{name}: {_choice(choice)}" for name, choice in of["own"].items())
-        texts = [shown(text) for text in (first["name"], second["name"], of["prompt"], of["error"], own)]
-        yield csv_line(
-            (
-                *(of["number"], *map(make_harmless, texts[:3])),
-                *(of["winners"].get(key, "") for key in KEYS),
-                *(chance for key in KEYS for chance in of["odds"].get(key) or ("", "", "")),
-                *(_choice(joined[key]) if key in joined else "" for key in KEYS),
-                *(of[name] for name in ("source", "rounds", "calls", "tokens", "seconds")),
-                *(make_harmless(texts[3]), first["sha256"], second["sha256"], of["key"], of["failure"]),
-                make_harmless(shown(" ".join(warning.text for warning in of["warnings"]))),
-                *(of["max_pixels"], of["tool_max_pixels"], of["kv_type"], " ".join(of["disagreements"] or ())),
-                *(make_harmless(texts[4]), " ".join(map(str, of["rows"]))),
-                *(of["labels"].get(key, "") for key in KEYS),
-            )
-        )
+        cells: dict[str, Any] = {
+            **{name.replace("_", " "): value for name, value in of.items()},
+            **of["winners"],
+            **{f"{key} label": label for key, label in of["labels"].items()},
+            "warnings": " ".join(warning.text for warning in of["warnings"]),
+            "orders disagree on": " ".join(of["disagreements"] or ()),
+            "own dimensions": ", ".join(f"{name}: {_choice(choice)}" for name, choice in of["own"].items()),
+            "rows": " ".join(map(str, of["rows"])),
+        }
+        for place in ("first", "second"):
+            cells |= {place: of[place]["name"], f"{place} sha256": of[place]["sha256"]}
+        for key, odds in of["odds"].items():
+            cells |= {f"{key} {chance}": share for chance, share in zip(_CHANCES, odds or (), strict=False)}
+        if both:
+            cells |= {f"{key} both orders": _choice(preference) for key, preference in both.preferences.items()}
+        row = (cells.get(column) for column in COLUMNS)
+        yield harmless_line(shown(cell) if isinstance(cell, str) else cell for cell in row)
 
 
 def json_lines(run: Run) -> Iterator[str]:
@@ -100,10 +100,15 @@ def _describe_results(run: Run) -> Iterator[tuple[dict[str, Any], Judgement | No
         digests = zip((result.first, result.second), paths, strict=True)
         one, two = ({"name": names.get(of) or path, "sha256": of} for of, path in digests)
         rows, labels = labelled.get(result.key, ([], {}))
-        about = {"number": number, "first": one, "second": two}
         light = {name: getattr(result, name) for name in (*_LIGHT, *(["scores"] if result.scores else []))}
-        disagreements = pair and list(pair.disagreements)
-        yield {**about, **light, "disagreements": disagreements, "rows": rows, "labels": labels}, judgement, pair
+        told = {
+            "leans": {key: of.leans for key, of in result.preferences.items() if of.leans is not None},
+            "own": result.verdict.own if result.verdict else {},
+            "disagreements": pair and list(pair.disagreements),
+            "rows": rows,
+            "labels": labels,
+        }
+        yield {"number": number, "first": one, "second": two, **light, **told}, judgement, pair
 
 
 def names_of(run: Run) -> dict[str, str]:
@@ -145,14 +150,18 @@ def csv_line(cells: Iterable[object]) -> str:
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
-def make_harmless(text: str) -> str:
+def harmless_line(cells: Iterable[object]) -> str:
+    """Write cells as a line of CSV that no spreadsheet takes for formulas."""
+    return csv_line(_make_harmless(cell) if isinstance(cell, str) else cell for cell in cells)
+
+
+def _make_harmless(text: str) -> str:
     """Return the text with an apostrophe before it if a spreadsheet could take it for a formula.
 
     Spreadsheets skip blanks and invisible characters, and take a full-width character for the usual one.
     """
-    begins = next((c for c in unicodedata.normalize("NFKC", text) if not _is_skipped(c)), "")
+    visible = (
+        c for c in unicodedata.normalize("NFKC", text) if not c.isspace() and unicodedata.category(c)[0] not in "CZM"
+    )
+    begins = next(visible, "")
     return f"'{text}" if begins in _FORMULA or text[:1] in ("\t", "\r", "\n") else text
-
-
-def _is_skipped(character: str) -> bool:
-    return character.isspace() or unicodedata.category(character)[0] in "CZM"

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from vrt_lite.errors import NoVerdictError, StoreError, VideoError, WorkerEndedError
 from vrt_lite.interfaces import Observe, Stop, TimeRange, ignore
-from vrt_lite.records.pairs import Question, Result, derive_result, failure_of
+from vrt_lite.records.pairs import Question, Result, derive_result, result_of
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.shortage import ThreadPool
 
@@ -93,7 +93,7 @@ def judge_all(
             try:
                 question = _question(task, store, judge_key())
             except VideoError as error:
-                done(task, failure_of(Question("", "", task.prompt, ""), error), True)
+                done(task, result_of(Question("", "", task.prompt, ""), error), True)
                 continue
             if not start_or_find(task, question, take_over=False):
                 claimed_elsewhere.append((task, question))
@@ -192,8 +192,8 @@ class _Work:
         try:
             judgement = self.judge.compare(first, second, prompt=task.prompt, observe=self.observe, stop=self.stop)
         except (NoVerdictError, VideoError, WorkerEndedError) as error:
-            is_kept = self._is_unchanged(task, question)
-            return self.run.add_failure(question, error) if is_kept else failure_of(question, error)
+            keep = self.run.add if self._is_unchanged(task, question) else result_of
+            return keep(question, error)
         else:
             one, two = (clip.sha256 for clip in judgement.inputs)
             answered = replace(question, first=one, second=two if task.second else "")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from vrt_lite.errors import StoreError, UsageError, VrtError
+from vrt_lite.errors import StoreError, VrtError
 from vrt_lite.records.joining import exchange_clips, join_clips, join_judgements
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.labelled import EvalCase
@@ -24,14 +24,14 @@ from vrt_lite.records.pairs import (
     Result,
     derive_result,
     escape_surrogates,
-    failure_of,
     join_results,
     result_of,
 )
 from vrt_lite.runs.database import Database, Owner, is_alive
 
 _PAGE = 256
-_CASE = "pair"
+CASE = "pair"
+"""The kind of an item that is a labelled pair of an evaluation."""
 _KEEP = """
     INSERT INTO judgements (key, error, light, made, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE
     SET error = excluded.error, light = excluded.light, made = excluded.made, body = excluded.body WHERE ?
@@ -51,8 +51,7 @@ class Run:
     A run without a judgement is in no list, so that a call that judges nothing leaves none.
     """
 
-    _database: Database
-    _owner: Owner
+    _store: Database
     number: int
     name: str
     kind: str
@@ -74,7 +73,7 @@ class Run:
         return derived
 
     def _find(self, question: Question) -> Result | None:
-        rows = self._database.read(
+        rows = self._store.read(
             "SELECT light, EXISTS (SELECT 1 FROM links WHERE run = ? AND judgement = j.id AND listed) "
             "FROM judgements AS j WHERE key = ?",
             self.number,
@@ -87,7 +86,7 @@ class Run:
             # Not lasting: if it is lost, it is found and linked again.
             with self._write(lasting=False) as connection:
                 connection.execute(_LINK, (self.number, question.key))
-        return self._database.parse(light, Result)
+        return self._store.parse(light, Result)
 
     def list_derived(self, pairs: Iterable[Result]) -> None:
         """Let `results` list these pairs, which follow from clips that were judged by themselves."""
@@ -95,22 +94,17 @@ class Run:
             for pair in pairs:
                 self._insert(connection, pair)
 
-    def add(self, question: Question, judgement: Judgement, *, anew: bool = False) -> Result:
-        """Keep the judgement of a question; it is on the disk on return.
+    def add(self, question: Question, answer: Judgement | VrtError, *, anew: bool = False) -> Result:
+        """Keep the judgement of a question, or the error why there is none; it is on the disk on return.
 
         If another process was first, its result stays, or with `anew` gives way. Returns what is kept.
         """
-        body = zlib.compress(json.dumps(judgement.to_json(), separators=(",", ":")).encode())
-        result = result_of(question, judgement)
+        body = None
+        if isinstance(answer, Judgement):
+            body = zlib.compress(json.dumps(answer.to_json(), separators=(",", ":")).encode())
+        result = result_of(question, answer)
         with self._write() as connection:
             self._insert(connection, result, body, anew=anew)
-        return self.result(question) or result
-
-    def add_failure(self, question: Question, error: VrtError) -> Result:
-        """Keep that a question got no verdict, and why; all else is as in `add`."""
-        result = failure_of(question, error)
-        with self._write() as connection:
-            self._insert(connection, result)
         return self.result(question) or result
 
     def _insert(self, connection: Connection, result: Result, body: bytes | None = None, *, anew: bool = False) -> None:
@@ -124,20 +118,20 @@ class Run:
 
         A dead process's claim is taken over, unless `take_over` is off.
         """
-        with self._database.write(lasting=False) as connection:
+        with self._store.write(lasting=False) as connection:
             if connection.execute("SELECT 1 FROM judgements WHERE key = ?", (question.key,)).fetchone():
                 return False
             held = connection.execute("SELECT owner, pid, born FROM claims WHERE key = ?", (question.key,)).fetchone()
             if held and (not take_over or is_alive(Owner(*held))):
                 return False
-            values = (question.key, *astuple(self._owner))
+            values = (question.key, *astuple(self._store.owner))
             connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?)", values)
         return True
 
     def release(self, question: Question) -> None:
         """Release our claim of a question."""
-        with self._database.write(lasting=False) as connection:
-            values = (question.key, self._owner.token)
+        with self._store.write(lasting=False) as connection:
+            values = (question.key, self._store.owner.token)
             connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", values)
 
     def results(self) -> Iterator[Result]:
@@ -147,15 +141,15 @@ class Run:
     def all_results(self) -> Iterator[Result]:
         """Yield what was judged for this run, pairs and clips, in the order added; it is read a page at a time."""
         rows = self._read_pages(f"SELECT l.id, light {_LISTED} AND listed AND l.id > ? ORDER BY l.id LIMIT ?")
-        return (self._database.parse(light, Result) for _, light in rows)
+        return (self._store.parse(light, Result) for _, light in rows)
 
     def list_only(self, belongs: Callable[[Result], bool]) -> None:
         """List the judgements that belong to the run as it is now.
 
         The others stay linked and are listed again when they belong to it again; `results` leaves them out.
         """
-        rows = self._database.read(f"SELECT l.id, listed, light {_LISTED}", self.number)
-        found = ((link, listed, self._database.parse(light, Result)) for link, listed, light in rows)
+        rows = self._store.read(f"SELECT l.id, listed, light {_LISTED}", self.number)
+        found = ((link, listed, self._store.parse(light, Result)) for link, listed, light in rows)
         changed = [(not listed, link) for link, listed, of in found if belongs(of) != bool(listed)]
         if changed:
             with self._write() as connection:
@@ -167,11 +161,8 @@ class Run:
         if derived:
             clips = [self.judgement(one), self.judgement(two)]
             return join_clips(clips[0], clips[1]) if clips[0] and clips[1] else None
-        rows = self._database.read("SELECT body FROM judgements WHERE key = ? AND body IS NOT NULL", key)
-        try:
-            return Judgement.from_json(json.loads(zlib.decompress(rows[0][0]))) if rows else None
-        except (zlib.error, ValueError, TypeError, RecursionError, UsageError) as error:
-            raise self._database.damaged(f"judgement {key[:12]} cannot be read") from error
+        rows = self._store.read("SELECT body FROM judgements WHERE key = ? AND body IS NOT NULL", key)
+        return self._store.parse(rows[0][0], Judgement) if rows else None
 
     def pairs(self) -> list[JudgedPair]:
         """Return the pairs of the run, in the order first judged; only light columns are read."""
@@ -185,13 +176,9 @@ class Run:
             return given if pair.of_both is pair.given else turned
         return join_judgements(given, turned) if given and turned else given or turned
 
-    def keep_case(self, case: EvalCase) -> None:
-        """Keep a labelled pair of an evaluation; `cases` reads it."""
-        self.put(_CASE, case.item, msgspec.to_builtins(case))
-
     def cases(self) -> Iterator[EvalCase]:
         """Yield the labelled pairs of an evaluation, in the order in which they were kept; other runs have none."""
-        return (case for _, case in self.items(_CASE, EvalCase))
+        return (case for _, case in self.items(CASE, EvalCase))
 
     def read_about(self, kind: type[_T], what: str) -> _T:
         """Read what the run is about; StoreError if it is not the run of `what`."""
@@ -207,13 +194,13 @@ class Run:
                 connection.execute("UPDATE runs SET about = ? WHERE id = ?", (json.dumps(about), self.number))
         self.about = about
 
-    def put(self, kind: str, key: str, value: Mapping[str, Any], *, lasting: bool = False) -> None:
-        """Keep an item of this run, plain JSON. It replaces an earlier one of that kind and key.
+    def put(self, kind: str, key: str, value: object, *, lasting: bool = False) -> None:
+        """Keep an item of this run, a record or plain JSON. It replaces an earlier one of that kind and key.
 
         With `lasting` it is on the disk on return. Else it is there after the next judgement, or when the store is
         closed.
         """
-        values = (self.number, kind, escape_surrogates(key), json.dumps(value))
+        values = (self.number, kind, escape_surrogates(key), json.dumps(msgspec.to_builtins(value)))
         replacing = "ON CONFLICT (run, kind, key) DO UPDATE SET value = excluded.value"
         with self._write(lasting=lasting) as connection:
             connection.execute(f"INSERT INTO items (run, kind, key, value) VALUES (?, ?, ?, ?) {replacing}", values)
@@ -221,19 +208,19 @@ class Run:
     def items(self, kind: str, of: type[_T] = dict[str, Any]) -> Iterator[tuple[str, _T]]:
         """Yield the items of a kind, in the order in which they were first put; they are read a page at a time."""
         query = "SELECT id, key, value FROM items WHERE run = ? AND kind = ? AND id > ? ORDER BY id LIMIT ?"
-        return ((key, self._database.parse(text, of)) for _, key, text in self._read_pages(query, kind))
+        return ((key, self._store.parse(text, of)) for _, key, text in self._read_pages(query, kind))
 
     def _read_pages(self, sql: str, *values: object) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query. Its first column is the id; its last two values are the last id and the limit."""
         last = 0
-        while rows := self._database.read(sql, self.number, *values, last, _PAGE):
+        while rows := self._store.read(sql, self.number, *values, last, _PAGE):
             last = rows[-1][0]
             yield from rows
 
     @contextlib.contextmanager
     def _write(self, *, lasting: bool = True) -> Generator[Connection]:
         """Write to the run, and note its use. StoreError if another process has deleted it."""
-        with self._database.write(lasting=lasting) as connection:
+        with self._store.write(lasting=lasting) as connection:
             now = (time.time(), self.number)
             if not connection.execute("UPDATE runs SET updated = ? WHERE id = ?", now).rowcount:
                 raise StoreError(f"Run {self.name!r} was deleted while it was in use. Begin it again.")

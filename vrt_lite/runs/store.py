@@ -12,17 +12,16 @@ import json
 import os
 import re
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from vrt_lite.clip_files import find_files
 from vrt_lite.disk import data_home
 from vrt_lite.errors import MissingClipError, StoreError, UsageError, VideoError
 from vrt_lite.records.pairs import DERIVED, escape_surrogates
-from vrt_lite.runs.database import Database, new_owner
+from vrt_lite.runs.database import Database
 from vrt_lite.runs.run import Run
 from vrt_lite.shortage import shortage_of
 
@@ -34,6 +33,10 @@ LATEST = "latest"
 LONGEST_NAME = 200
 _COMMANDS = {"rank": "a ranking", "eval": "an evaluation", "compare": "a list of comparisons"}
 _USED = "id IN (SELECT run FROM links)"
+_BEGIN = """
+    INSERT INTO runs (name, kind, identity, about, created, updated) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO
+    UPDATE SET kind = excluded.kind, identity = excluded.identity, about = excluded.about, updated = excluded.updated
+"""
 _MOST_NAMED = 5
 _LONGEST_VALUE = 60
 _UNSAFE_SECONDS = 2.0
@@ -92,7 +95,7 @@ def users_store() -> Path:
     return data_home() / "runs.sqlite"
 
 
-class Store:
+class Store(Database):
     """One file of runs, by default the user's. It is made, with its folder, if it does not exist.
 
     Many threads may use it; it is a context manager. Raises UsageError for a file of another program or of a newer
@@ -100,32 +103,24 @@ class Store:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self._database = Database(path or users_store())
-        self.path = self._database.path
-        self._owner = new_owner()
+        super().__init__(path or users_store())
         self._closed = False
 
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Release all claims, and close the file."""
+        """Release all claims, and close the file. It may be called again."""
         if self._closed:
             return
         self._closed = True
         try:
             self.release_claims()
         finally:
-            self._database.close()
+            super().close()
 
     def release_claims(self) -> None:
         """Release all claims that were made through this store."""
-        if self._database.read("SELECT 1 FROM claims WHERE owner = ?", self._owner.token):
-            with self._database.write(lasting=False) as connection:
-                connection.execute("DELETE FROM claims WHERE owner = ?", (self._owner.token,))
+        if self.read("SELECT 1 FROM claims WHERE owner = ?", self.owner.token):
+            with self.write(lasting=False) as connection:
+                connection.execute("DELETE FROM claims WHERE owner = ?", (self.owner.token,))
 
     def begin(
         self, name: str, *, kind: Kind, about: Mapping[str, Any] | None = None, identity: Identity | None = None
@@ -140,21 +135,18 @@ class Store:
         if name == LATEST:
             raise UsageError(f"The name {LATEST!r} stands for the run that was used last. Give another --name.")
         name, identity, now = escape_surrogates(name), identity or Identity(), time.time()
-        with self._database.write(lasting=False) as connection:
-            row = connection.execute(f"SELECT kind, identity FROM runs WHERE name = ? AND {_USED}", (name,)).fetchone()
-            if row:
-                made, asked = (_COMMANDS.get(of, of) for of in (row[0], kind))
-                if made != asked:
+        with self.write(lasting=False) as connection:
+            query = f"SELECT kind, identity, about FROM runs WHERE name = ? AND {_USED}"
+            if row := connection.execute(query, (name,)).fetchone():
+                before, known, noted = row
+                if before != kind:
+                    made, asked = (_COMMANDS.get(of, of) for of in (before, kind))
                     raise UsageError(f"Run {name!r} is {made}, not {asked}. Give another --name.")
-                identity = self._database.parse(row[1], Identity).resume(identity, name)
+                identity = self.parse(known, Identity).resume(identity, name)
             else:
+                noted = json.dumps(about or {})
                 connection.execute("DELETE FROM items WHERE run = (SELECT id FROM runs WHERE name = ?)", (name,))
-            connection.execute(
-                "INSERT INTO runs (name, kind, identity, about, created, updated) VALUES (?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT (name) DO UPDATE SET identity = excluded.identity, updated = excluded.updated"
-                + ("" if row else ", kind = excluded.kind, about = excluded.about"),
-                (name, kind, json.dumps(asdict(identity)), json.dumps(about or {}), now, now),
-            )
+            connection.execute(_BEGIN, (name, kind, json.dumps(asdict(identity)), noted, now, now))
         return self._require(name)
 
     def run(self, name: str) -> Run:
@@ -167,7 +159,7 @@ class Store:
     def find_name(self, name: str) -> str:
         """Return the whole name of the run that `name` stands for, as `run` does."""
         names: list[str] = [
-            row[0] for row in self._database.read(f"SELECT name FROM runs WHERE {_USED} ORDER BY updated DESC, id DESC")
+            row[0] for row in self.read(f"SELECT name FROM runs WHERE {_USED} ORDER BY updated DESC, id DESC")
         ]
         wanted = escape_surrogates(name)
         if wanted in names:
@@ -190,40 +182,40 @@ class Store:
 
     def runs(self) -> list[RunInfo]:
         """Return all runs, the one last used first."""
-        rows = self._database.read(
+        rows = self.read(
             "SELECT name, kind, created, updated, count(j.id), coalesce(sum(error <> ''), 0), about FROM runs AS r "
             "LEFT JOIN links AS l ON l.run = r.id AND listed "
             "LEFT JOIN judgements AS j ON j.id = l.judgement AND instr(j.key, ?) = 0 "
             f"WHERE r.{_USED} GROUP BY r.id ORDER BY updated DESC, r.id DESC",
             DERIVED,
         )
-        return [RunInfo(*row[:-1], about=self._database.parse(row[-1], dict[str, Any])) for row in rows]
+        return [RunInfo(*row[:-1], about=self.parse(row[-1], dict[str, Any])) for row in rows]
 
     def times(self, kind: Kind) -> dict[str, float]:
         """Return when each judgement of the runs of a kind was made, in Unix seconds, by its key."""
         listed = "judgements AS j JOIN links AS l ON j.id = l.judgement JOIN runs AS r ON r.id = l.run"
-        return dict(self._database.read(f"SELECT DISTINCT key, made FROM {listed} WHERE kind = ?", kind))
+        return dict(self.read(f"SELECT DISTINCT key, made FROM {listed} WHERE kind = ?", kind))
 
     def remove_judgements(self, kind: Kind, keys: Sequence[str]) -> int:
         """Delete judgements from all runs of a kind, and those that no other run has; return how many of these."""
         unlink = "DELETE FROM links WHERE judgement = (SELECT id FROM judgements WHERE key = ?) AND run IN "
-        with self._database.write() as connection:
+        with self.write() as connection:
             connection.executemany(f"{unlink} (SELECT id FROM runs WHERE kind = ?)", [(key, kind) for key in keys])
         return self._delete_unlinked()
 
     def remove(self, name: str) -> int:
         """Delete a run, named as for `run`, and the judgements that no other run has; return how many."""
         run = self.run(name)
-        with self._database.write() as connection:
+        with self.write() as connection:
             connection.execute("DELETE FROM runs WHERE id = ?", (run.number,))
         return self._delete_unlinked()
 
     def _delete_unlinked(self) -> int:
         unlinked = "DELETE FROM judgements WHERE id NOT IN (SELECT judgement FROM links) AND instr(key, ?)"
-        with self._database.write() as connection:
+        with self.write() as connection:
             connection.execute(unlinked, (DERIVED,))
             deleted = connection.execute(f"{unlinked} = 0", (DERIVED,)).rowcount
-        self._database.shrink()
+        self.shrink()
         return deleted
 
     def forget_failures(self, name: str) -> int:
@@ -233,7 +225,7 @@ class Store:
         """
         run = self.run(name)
         failed = "SELECT key FROM judgements AS j JOIN links ON j.id = judgement WHERE run = ? AND error <> ''"
-        with self._database.write() as connection:
+        with self.write() as connection:
             keys = connection.execute(f"{failed} AND instr(key, ?) = 0", (run.number, DERIVED)).fetchall()
             connection.executemany("DELETE FROM judgements WHERE instr(key, ?)", keys)  # and what is derived from it
         return len(keys)
@@ -245,39 +237,31 @@ class Store:
         within one tick of its file system's clock. VideoError if there is no file.
         """
         place = os.fsencode(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links, at a cost
-        with _video_errors(path):
+        try:
             files = find_files(path)
             stamp, _ = files.stamp()
             with contextlib.suppress(StoreError):  # what the store cannot remember is computed
                 query = "SELECT sha256 FROM digests WHERE path = ? AND stamp = ?"
-                for (known,) in self._database.read(query, place, stamp):
+                for (known,) in self.read(query, place, stamp):
                     return known
             found = files.digest()
             after, changed = find_files(path).stamp()
+        except (OSError, ValueError) as error:
+            if short := shortage_of(error):
+                raise short from error
+            kind = MissingClipError if isinstance(error, FileNotFoundError | NotADirectoryError) else VideoError
+            raise kind(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
         if after == stamp and time.time() - changed >= _UNSAFE_SECONDS:
-            with contextlib.suppress(StoreError), self._database.write(lasting=False) as connection:
+            with contextlib.suppress(StoreError), self.write(lasting=False) as connection:
                 connection.execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", (place, stamp, found))
         return found
 
     def _require(self, name: str) -> Run:
-        rows = self._database.read("SELECT id, name, kind, about FROM runs WHERE name = ?", name)
+        rows = self.read("SELECT id, name, kind, about FROM runs WHERE name = ?", name)
         if not rows:  # another process has deleted it meanwhile
             raise UsageError(f"There is no run {name!r}. See: vrt-lite runs")
         [(number, known, kind, about)] = rows
-        return Run(self._database, self._owner, number, known, kind, self._database.parse(about, dict[str, Any]))
-
-
-@contextlib.contextmanager
-def _video_errors(path: Path) -> Generator[None]:
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise MissingClipError(path, f"cannot be read: {error.strerror}") from error
-    except (OSError, ValueError) as error:
-        if short := shortage_of(error):
-            raise short from error
-        reason = getattr(error, "strerror", None) or error
-        raise VideoError(path, f"cannot be read: {reason}") from error
+        return Run(self, number, known, kind, self.parse(about, dict[str, Any]))
 
 
 def _list_differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

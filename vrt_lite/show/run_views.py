@@ -137,10 +137,10 @@ class EvaluationView(_RunView):
         if judgements:
             self._begin(count_of(judgements, "judgement"), judgements, predicted)
 
-    def count(self, label: int | None, verdict: int | None, *, seconds_left: float | None) -> None:
-        """Count a pair; `verdict` is None if it failed."""
+    def count(self, *, failed: bool, seconds_left: float | None) -> None:
+        """Count a pair."""
         self.done += 1
-        self._failed += verdict is None
+        self._failed += failed
         self._plan(seconds_left)
         self._figures = f"{self._failed} failed" if self._failed else ""
         self._show(now=self.done == self._total)

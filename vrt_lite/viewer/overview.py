@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from vrt_lite.evaluation.cases import read_eval_about
 from vrt_lite.evaluation.evaluate import figures_of
 from vrt_lite.records.conditions import conditions_of
+from vrt_lite.records.labelled import EvalAbout
 from vrt_lite.show.evaluation_sections import (
     FigureSection,
     Table,
@@ -59,7 +59,7 @@ def _prepare_comparisons(view: RunView) -> dict[str, Any]:
 
 def _prepare_evaluation(view: RunView) -> dict[str, Any]:
     """Prepare everything that the viewer shows of an evaluation."""
-    figures, about = figures_of(view.run), read_eval_about(view.run)
+    figures, about = figures_of(view.run), view.run.read_about(EvalAbout, "an evaluation")
     heading, name, sections = _write_heading(figures), name_set(figures), list_sections(figures)
     first = next((table for section in sections for table in section.tables), Table((), ()))
     if about.left_out_rows:

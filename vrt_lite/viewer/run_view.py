@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vrt_lite.errors import UsageError
-from vrt_lite.evaluation.cases import read_eval_about
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import MIRROR, describe
 from vrt_lite.ranking.rank_run import read_rank_about
+from vrt_lite.records.labelled import EvalAbout
 from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.show.pair_words import shown_odds
 from vrt_lite.show.words import capitalize_first, percent
@@ -73,7 +73,7 @@ class RunView:
     @property
     def folder(self) -> Path | None:
         """The folder beside which an evaluation has its clips."""
-        about = read_eval_about(self.run) if self.run.kind == "eval" else None
+        about = self.run.read_about(EvalAbout, "an evaluation") if self.run.kind == "eval" else None
         return Path(about.folder) if about and about.folder else None
 
     def name_pair(self, pair: JudgedPair) -> tuple[str, str]:
