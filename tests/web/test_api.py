@@ -361,6 +361,7 @@ def test_pictures_are_judged_as_the_library_judges_them_also_when_they_are_sent(
         ("0.png 1.png", "1e9", 400),
         ("0.mp4 1.mp4", "", 422),
         ("0.png 1.png a.mp4", "", 422),
+        ("a0.png a1.png b0.png b1.png", "", 422),
     ],
 )
 def test_files_that_are_no_pictures_of_one_clip_are_refused(served: Served, names: str, fps: str, status: int) -> None:

@@ -61,7 +61,7 @@ ENDPOINTS: list[Endpoint] = []
 
 @dataclass
 class Endpoint:
-    """One method of one path, a decorator of the function that serves it.
+    """One method of one path, a decorator of the function that serves it. A type of a `body` describes what it does.
 
     A form may hold clips in its fields `files`, in place of the JSON of a `body`. What is answered is an `answer`.
     """
@@ -79,7 +79,7 @@ class Endpoint:
         self.function = function
         signature = inspect.signature(function, eval_str=True)
         self.parameters = signature.parameters
-        if "body" in self.parameters:
+        if "body" in self.parameters and self.body is None:
             self.body = self.parameters["body"].annotation
         if signature.return_annotation is ServedJob:
             self.answer = ServedJob
@@ -92,7 +92,7 @@ class Endpoint:
         async def serve(request: Request) -> Response:
             given: dict[str, Any] = {**request.query_params, **request.path_params, "state": state, "request": request}
             if self.body and "body" in self.parameters:
-                given["body"] = await state.body_reader.read_json(request, self.body)
+                given["body"] = await state.body_reader.read(request, self.body, *self.files)
             arguments = [given.get(name, parameter.default) for name, parameter in self.parameters.items()]
             if inspect.iscoroutinefunction(self.function):
                 return self._answer(await self.function(*arguments))
@@ -102,7 +102,7 @@ class Endpoint:
 
     def describe(self) -> dict[str, Any]:
         """Describe it in OpenAPI."""
-        words = " ".join((inspect.getdoc(self.function) or "").split())
+        words = " ".join((inspect.getdoc(self.body or self.function) or "").split())
         content = _content(self.body) if self.body else {}
         if self.files:
             fields = {name: {"type": "string", "format": "binary"} for name in self.files} | {"fps": {"type": "string"}}

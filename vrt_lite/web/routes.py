@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import mimetypes
@@ -30,27 +31,18 @@ from vrt_lite.viewer.clip_media import find_places, place_served
 from vrt_lite.viewer.page_file import make_served_page
 from vrt_lite.viewer.pair_view import prepare_pair
 from vrt_lite.web.endpoints import ENDPOINTS, Endpoint, JsonAnswer, answer_error, describe_api
-from vrt_lite.web.event_stream import EventStream, wait_for_end
-from vrt_lite.web.jobs import ServedJob
+from vrt_lite.web.jobs import LOOK_SECONDS, EventStream, ServedJob
 from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody, VoteBody, read_body
+from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody, VoteBody
 from vrt_lite.web.server_state import ServerState
-from vrt_lite.web.uploading import sends_form
 from vrt_lite.web.votes import measure_agreement, write_table
 
 _MOST_DIGITS = 9
 
 
+@Endpoint("POST", "/v1/rewards", body=RewardsBody)
+@Endpoint("POST", "/v1/rank", body=RankBody, answer=ServedJob)
 @Endpoint("POST", "/v1/compare", body=CompareBody, answer=Judgement, files=("a", "b"))
-async def compare(state: ServerState, request: Request) -> Response:
-    """Compare two clips, named in JSON or sent as files in a form. Without `wait` the answer is the job."""
-    if sends_form(request):
-        body = read_body(await state.body_reader.take_clips(request, "a", "b"), CompareBody, strict=False)
-    else:
-        body = await state.body_reader.read_json(request, CompareBody)
-    return await judge(state, request, body)
-
-
 async def judge(state: ServerState, request: Request, body: CompareBody | RankBody | RewardsBody) -> Response:
     """Judge clips, or the videos of a folder. The answer is the result, or without `wait` the job."""
     job = ServedJob(body.kind, body)
@@ -67,26 +59,16 @@ async def judge(state: ServerState, request: Request, body: CompareBody | RankBo
     if "text/event-stream" in request.headers.get("accept", ""):
         return EventStream(job, give_up=lambda: state.queue.cancel(job))
     if not body.wait:
-        return _answer_job(job)
-    if not await wait_for_end(job, request):
-        state.queue.cancel(job)
+        return JsonAnswer(job, HTTPStatus.ACCEPTED, {"location": f"/v1/jobs/{job.id}"})
+    while not job.ended:
+        if await request.is_disconnected():
+            state.queue.cancel(job)
+        await asyncio.sleep(LOOK_SECONDS)
     headers = {"x-job": job.id}
     if job.result is not None:
         return JsonAnswer(job.result["judgement"] if job.kind == "compare" else job.result, headers=headers)
     told = job.error or {"status": 409, "kind": "cancelled", "message": "The job was cancelled."}
     return answer_error(**told, headers=headers)
-
-
-@Endpoint("POST", "/v1/rank", answer=ServedJob)
-async def rank(state: ServerState, request: Request, body: RankBody) -> Response:
-    """Rank clips, or the videos of a folder. The answer is a job, unless `wait` is set."""
-    return await judge(state, request, body)
-
-
-@Endpoint("POST", "/v1/rewards")
-async def rewards(state: ServerState, request: Request, body: RewardsBody) -> Response:
-    """Give each clip of a prompt a scalar, in log odds."""
-    return await judge(state, request, body)
 
 
 @Endpoint("POST", "/v1/clips", files=("clip",), status=HTTPStatus.CREATED)
@@ -133,7 +115,9 @@ async def show_job(state: ServerState, job: str) -> ServedJob:
 @Endpoint("DELETE", "/v1/jobs/{job}", status=HTTPStatus.ACCEPTED)
 async def cancel_job(state: ServerState, job: str) -> ServedJob:
     """Cancel a job. What it has judged is kept."""
-    return state.queue.cancel(state.queue.find(job))
+    found = state.queue.find(job)
+    state.queue.cancel(found)
+    return found
 
 
 @Endpoint("GET", "/v1/jobs/{job}/events")
@@ -141,10 +125,6 @@ async def follow_job(state: ServerState, request: Request, job: str) -> Response
     """Follow a job (text/event-stream): its events as they happen, those after Last-Event-ID."""
     after = _read_number(request.headers.get("last-event-id", ""))
     return EventStream(state.queue.find(job), after=after or 0)
-
-
-def _answer_job(job: ServedJob) -> Response:
-    return JsonAnswer(job, HTTPStatus.ACCEPTED, {"location": f"/v1/jobs/{job.id}"})
 
 
 _MOST_PROMPT = 200
@@ -187,7 +167,7 @@ def export_votes(state: ServerState, run: str = "") -> Response:
 
 @Endpoint("POST", "/v1/votes", status=HTTPStatus.CREATED)
 def vote(state: ServerState, body: VoteBody) -> dict[str, bool]:
-    """Vote on a pair. The vote is on the disk when the answer comes."""
+    """Keep a vote."""
     state.ballots.vote(body.ticket, body.choice)
     return {"kept": True}
 

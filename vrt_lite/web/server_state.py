@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
+from time import sleep
 from typing import Any, Final, Literal, TypeVar, cast
 
 import msgspec
@@ -33,6 +35,7 @@ Lane = Literal["reading", "clips", "pictures", "copies"]
 """What slow work is about: the store and models, the files of clips, their frames, or copies that browsers play."""
 _THREADS: Final[dict[Lane, int]] = {"reading": 4, "clips": 2, "pictures": 2, "copies": 1}
 _MOST_WAITING: Final = 64
+_POLL_SECONDS: Final = 0.2
 _T = TypeVar("_T")
 
 
@@ -69,8 +72,10 @@ class ServerState:
         home = data_home()
         self.choice = choice
         self._judge: Judge | None = None
-        self._usable: object = None
+        self._wanted: object = None
         """What those have asked for to whom the judge that is loaded may be lent."""
+        self._lent_to: set[str] = set()
+        self._turn = Lock()
         with contextlib.ExitStack() as stack:
             self.store = stack.enter_context(Store(store))
             self.clip_store = ClipStore(folders, home)
@@ -79,7 +84,7 @@ class ServerState:
             self.ballots = VoteBox(self.store)
             stack.callback(self._close_judge)
             files = JobFiles(home / "jobs")
-            self.queue = JobQueue(lambda job: perform(job, self), files, admits=self._admits, threads=choice.jobs)
+            self.queue = JobQueue(lambda job: perform(job, self), files, threads=choice.jobs)
             stack.callback(self.queue.close)
             self._held = stack.pop_all()
 
@@ -105,30 +110,42 @@ class ServerState:
 
     @contextlib.contextmanager
     def lend_judge(self, job: ServedJob) -> Generator[tuple[Judge, Store]]:
-        """Lend a job that was admitted the judge it asks for, and a store of its own.
+        """Wait until it is a job's turn, and lend it the judge that it asks for, and a store of its own.
 
-        The judge stays loaded until a job asks for another one. Two open stores never judge the same question at the
-        same time.
+        Jobs use one judge at the same time. It stays loaded until a job asks for another one. Two open stores never
+        judge the same question at the same time. StoppedError if the job is to end.
         """
-        if self._usable is None or self._judge is None:
-            self._close_judge()
-            self._judge = self.open_judge(*_wanted(job))
-            self._usable = _wanted(job)
+        wanted = job.request.model, job.request.options
+        with self._take_turn(job.stop):
+            while self._lent_to and self._wanted != wanted:
+                job.stop.check()
+                sleep(_POLL_SECONDS)
+            job.begin()
+            if self._judge is None or self._wanted != wanted:
+                self._close_judge()
+                self._judge = self.open_judge(*wanted)
+                self._wanted = wanted
+            judge = self._judge
+            self._lent_to.add(job.id)
         try:
-            self._judge.connect(stop=job.stop)
+            judge.connect(stop=job.stop)
             with Store(self.store.path) as store:
-                yield cast("Judge", JobJudge(self._judge, job.stop)), store
+                yield cast("Judge", JobJudge(judge, job.stop)), store
         except MemoryError:
-            self._usable = None  # the next job loads it again
+            self._wanted = None  # the next job loads it again
             raise
+        finally:
+            self._lent_to.discard(job.id)
 
-    def _admits(self, job: ServedJob, running: int) -> bool:
-        """Return whether a job may begin beside others: they use one judge at the same time. It is lent to it then."""
-        if self._usable != _wanted(job):
-            if running:
-                return False
-            self._usable = None
-        return True
+    @contextlib.contextmanager
+    def _take_turn(self, stop: Stop) -> Generator[None]:
+        """Wait for those before, so that a judge that is always in use is exchanged at last."""
+        while not self._turn.acquire(timeout=_POLL_SECONDS):
+            stop.check()
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     def open_judge(self, model: str | None, options: JudgeOptions) -> Judge:
         """Find the files of a model that may be named, or of the server's own. ModelError if they cannot be used."""
@@ -149,13 +166,8 @@ class ServerState:
         """Free the judge that is loaded, when no job uses it any more."""
         if self._judge:
             self._judge.close()
-        self._judge = self._usable = None
+        self._judge = self._wanted = None
 
     @cached_property
     def _lanes(self) -> dict[Lane, CapacityLimiter]:
         return {lane: CapacityLimiter(count) for lane, count in _THREADS.items()}
-
-
-def _wanted(job: ServedJob) -> tuple[str | None, JudgeOptions]:
-    """Return the judge that a job asks for: its model and its options."""
-    return job.request.model, job.request.options
