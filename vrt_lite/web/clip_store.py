@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-from vrt_lite.clip_files import find_files, group_pictures
+from vrt_lite.clip_files import find_files, group_pictures, is_clip_there
 from vrt_lite.decoder import Decoder
 from vrt_lite.disk import write_file
 from vrt_lite.errors import MissingClipError, VideoError
@@ -144,7 +144,7 @@ class ClipStore:
         try:
             self._check(path)
         except RefusedRequestError as refused:
-            return refused.refusal == VideoError.kind and self._is_inside(path)
+            return refused.refusal == VideoError.kind and is_clip_there(path) and self._is_inside(path)
         return True
 
     def _is_inside(self, path: Path) -> bool:

@@ -187,7 +187,7 @@ class JobQueue:
         """Forget the oldest jobs that have ended, beyond a number: their judgements are in the store."""
         with self._lock:
             ended = [job for job in self._jobs.values() if job.ended]
-            for job in ended[: max(len(ended) - _MOST_ENDED, 0)]:
+            for job in ended[:-_MOST_ENDED]:
                 del self._jobs[job.id]
         for job in ended[:-_MOST_FOLLOWED]:
             job.drop_events()

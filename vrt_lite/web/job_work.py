@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,9 @@ import msgspec
 from vrt_lite.api import Judge
 from vrt_lite.errors import NoVerdictError, VideoError
 from vrt_lite.interfaces import (
-    Encoding,
     Event,
     OrderEnded,
     Predicted,
-    Prefill,
     RoundBegan,
     RoundEnded,
     TimeRange,
@@ -80,25 +78,27 @@ class JobWork:
     def compare(self, body: CompareBody) -> dict[str, Any]:
         """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
         clips = one, two = (self._state.clip_store.find(body.a), self._state.clip_store.find(body.b))
-        results: dict[int, Result] = {}
-        orders = 2 if body.both_orders and self._store.digest(one) != self._store.digest(two) else 1
-
-        def list_tasks() -> Iterator[Task | None]:
-            for exchanged in range(orders):
-                self._job.tell(Progress(exchanged, orders))
-                self._begin_pair(clips, exchanged=bool(exchanged))
-                first, second = clips[::-1] if exchanged else clips
-                yield Task(first, second, body.prompt, exchanged)
-            while len(results) < orders:  # someone else is judging the same
-                self._job.stop.check()
-                yield None
+        both = body.both_orders and self._store.digest(one) != self._store.digest(two)
+        orders = (clips, (two, one)) if both else (clips,)
+        looks = [self._judge.look_at(clip) for clip in clips]
+        self._spaces = tuple(look.workspace for look in looks)
+        about = [
+            self._state.clip_store.describe(clip) | {"seconds": look.duration_seconds}
+            for clip, look in zip(clips, looks, strict=True)
+        ]
+        run = begin_daily_run(self._store, self._judge)
+        results: list[Result] = []
 
         def keep(task: Task, result: Result, now: bool) -> None:
-            results[task.label] = result
+            results.append(result)
 
-        run = begin_daily_run(self._store, self._judge)
-        judge_all(list_tasks(), run, store=self._store, judge=self._judge, done=keep, observe=self.observe)
-        judgement = _read_judgement(run, [result for _, result in sorted(results.items())], clips, body)
+        for number, order in enumerate(orders):
+            self._exchanged = bool(number)
+            self._job.tell(Progress(number, len(orders)))
+            self._job.add("pair", clips=about, exchanged=self._exchanged)
+            task = Task(*order, body.prompt)
+            judge_all(iter([task]), run, store=self._store, judge=self._judge, done=keep, observe=self.observe)
+        judgement = _read_judgement(run, results, clips, body)
         return {"judgement": judgement.to_json(), "lines": list_verdict(judgement), "run": run.name}
 
     def rank(self, body: RankBody | RewardsBody) -> dict[str, Any]:
@@ -157,19 +157,8 @@ class JobWork:
             case OrderEnded():
                 pass
             case _:
-                done, total = (event.done, event.total) if isinstance(event, Encoding | Prefill) else (0, 0)
+                done, total = getattr(event, "done", 0), getattr(event, "total", 0)
                 job.add("stage", words=capitalize_first(describe_event(event)), done=done, total=total)
-
-    def _begin_pair(self, clips: tuple[Path, Path], *, exchanged: bool) -> None:
-        """Tell that one order of a comparison begins. VideoError if a clip cannot be used."""
-        looks = [self._judge.look_at(path) for path in clips]
-        self._exchanged = exchanged
-        self._spaces = tuple(look.workspace for look in (looks[::-1] if exchanged else looks))
-        about = [
-            self._state.clip_store.describe(path) | {"seconds": look.duration_seconds}
-            for path, look in zip(clips, looks, strict=True)
-        ]
-        self._job.add("pair", clips=about, exchanged=exchanged)
 
     def _tell_ladders(self, ladders: Iterable[Ladder]) -> None:
         """Tell the leaderboards."""
@@ -192,9 +181,10 @@ class JobWork:
 
     def _place(self, frame: FrameRef) -> dict[str, Any]:
         """Say where a frame lies, by the videos as given and not as shown."""
-        space = self._spaces[frame.clip]
+        clip = frame.clip ^ self._exchanged
+        space = self._spaces[clip]
         return {
-            "video": (frame.clip ^ self._exchanged) + 1,
+            "video": clip + 1,
             "source": space.source[frame.index],
             "seconds": round(space.seconds[frame.index], 3),
             "called": frame.called,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import mimetypes
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
@@ -20,16 +20,20 @@ from starlette.types import Receive, Scope, Send
 
 from vrt_lite.clip_files import ASSUMED_FPS, MOST_FPS, PICTURE_SUFFIXES
 from vrt_lite.errors import UsageError, VrtError
+from vrt_lite.model_list import list_models
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import stored_models
+from vrt_lite.models.quants import total_memory
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
 from vrt_lite.records.judgement import JudgedClip, Judgement
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import RunInfo, Store
 from vrt_lite.viewer.clip_media import find_places, place_served
+from vrt_lite.viewer.overview import prepare_overview
 from vrt_lite.viewer.page_file import make_served_page
 from vrt_lite.viewer.pair_view import prepare_pair
+from vrt_lite.viewer.run_view import RunView
 from vrt_lite.web.endpoints import ENDPOINTS, Endpoint, JsonAnswer, answer_error, describe_api
 from vrt_lite.web.jobs import LOOK_SECONDS, EventStream, ServedJob
 from vrt_lite.web.refusals import RefusedRequestError
@@ -90,9 +94,6 @@ def list_folder(state: ServerState, path: str = "") -> dict[str, Any]:
 @Endpoint("GET", "/v1/models")
 def list_judges(state: ServerState) -> dict[str, Any]:
     """List the models that are here, or can be pulled."""
-    from vrt_lite.model_list import list_models  # noqa: PLC0415
-    from vrt_lite.models.quants import total_memory  # noqa: PLC0415
-
     memory = total_memory()
     models = [asdict(entry) | {"fits": entry.memory_bytes <= memory} for entry in list_models()]
     for model in models:
@@ -224,21 +225,19 @@ for _page in ("/", "/rank", "/runs", "/run", "/judges", "/vote", "/docs", "/jobs
 @Endpoint("GET", "/view/run")
 def view_run(state: ServerState, run: str = "") -> dict[str, Any]:
     """Prepare a run for the viewer: what it shows first, and the list of its pairs."""
-    from vrt_lite.viewer.overview import prepare_overview  # noqa: PLC0415 - numpy
-    from vrt_lite.viewer.run_view import RunView  # noqa: PLC0415
-
     view = RunView(state.store.run(run))
     overview = prepare_overview(view)
     del overview["table"]
-    overview["media"] = _place_clips(state, (of.clip for of in view.shown.values()), view.known, view.folder)
+    overview["media"] = {
+        sha256: _place_clip(state, of.clip, find_places(of.clip, view.folder, view.known))
+        for sha256, of in view.shown.items()
+    }
     return {"overview": overview, "index": view.prepare_index()}
 
 
 @Endpoint("GET", "/view/pair")
 def view_pair(state: ServerState, run: str = "", pair: str = "") -> dict[str, Any]:
     """Prepare one pair of a run for the viewer, by its number from 1."""
-    from vrt_lite.viewer.run_view import RunView  # noqa: PLC0415 - numpy
-
     view = RunView(state.store.run(run))
     number = _read_number(pair)
     if not number or number > len(view.pairs):
@@ -257,7 +256,8 @@ def view_job(state: ServerState, job: str) -> dict[str, Any]:
         if found.result:
             judgement = Judgement.from_json(found.result["judgement"])
             told["run"] = found.result["run"]
-            told |= {"pair": prepare_pair(judgement), "media": _place_clips(state, judgement.inputs)}
+            media = {clip.sha256: _place_clip(state, clip, find_places(clip)) for clip in judgement.inputs}
+            told |= {"pair": prepare_pair(judgement), "media": media}
     return told
 
 
@@ -306,22 +306,13 @@ def _read_number(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
-def _place_clips(
-    state: ServerState, clips: Iterable[JudgedClip], known: Mapping[str, str] | None = None, beside: Path | None = None
-) -> dict[str, Any]:
-    """Say where a page plays each clip and gets its pictures, by the clip's sha256: if it may, and it is the same."""
-    found: dict[str, Any] = {}
-    for clip in clips:
-        places = find_places(clip, beside, known=(known or {}).get(clip.sha256, ""))
-        addresses = (state.clip_store.make_address(place) for place in places if _has_content(state, place, clip))
-        found[clip.sha256] = place_served(next(filter(None, addresses), ""))
-    return found
-
-
-def _has_content(state: ServerState, path: Path, clip: JudgedClip) -> bool:
-    with contextlib.suppress(VrtError, OSError):
-        return state.clip_store.is_allowed(path) and state.store.digest(path) == clip.sha256
-    return False
+def _place_clip(state: ServerState, clip: JudgedClip, places: Iterable[Path]) -> dict[str, Any]:
+    """Say where a page plays a clip and gets its pictures: from the first place that it may use and has the content."""
+    for place in places:
+        with contextlib.suppress(VrtError, OSError):
+            if (address := state.clip_store.make_address(place)) and state.store.digest(place) == clip.sha256:
+                return place_served(address)
+    return place_served("")
 
 
 def _describe_clip(state: ServerState, clip: str) -> dict[str, str]:

@@ -150,12 +150,11 @@ class ServerState:
     def open_judge(self, model: str | None, options: JudgeOptions) -> Judge:
         """Find the files of a model that may be named, or of the server's own. ModelError if they cannot be used."""
         choice = self.choice
-        given = {name: value for name, value in msgspec.structs.asdict(options).items() if value is not None}
         return Judge(
             model or choice.model,
             projector=choice.projector if model in (None, choice.model) else None,
             # Both orders are two questions to the store.
-            settings=replace(choice.settings, **given, both_orders=False),
+            settings=replace(choice.settings, **msgspec.to_builtins(options), both_orders=False),
             backend=choice.backend,
             digest=self.store.digest,
             jobs=choice.jobs,
