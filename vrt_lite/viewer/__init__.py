@@ -14,7 +14,7 @@ from vrt_lite.decoder import Decoder
 from vrt_lite.errors import UsageError
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.viewer.clip_media import ClipMedia, find_places, list_shown
-from vrt_lite.viewer.page_file import make_table, write_json, write_packed, write_page
+from vrt_lite.viewer.page_file import write_json, write_packed, write_page
 from vrt_lite.viewer.pair_view import make_pair_table, prepare_pair, write_title
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def _write_run(
 
     view = RunView(run)
     overview = prepare_overview(view)
-    table, clips = make_table(*overview.pop("table")), view.shown.values()
-    with write_page(path, overview["title"], table, embedded=embed is not None) as file:
+    clips = view.shown.values()
+    with write_page(path, overview["title"], overview.pop("table"), embedded=embed is not None) as file:
         write_json(file, "record", {**overview, "block": _BLOCK})
         write_packed(file, "index", view.prepare_index())
         find = partial(find_places, beside=beside or view.folder, known=view.known)

@@ -78,8 +78,6 @@ class JobFiles:
 MOST_WAITING: Final = 32
 _MOST_ENDED = 64
 """How many jobs that have ended are remembered."""
-_MOST_FOLLOWED: Final = 16
-"""How many of these keep the events of their work: a client may still read them."""
 _RETRY_SECONDS = 5
 _ADOPT_SECONDS = 2.0
 
@@ -137,15 +135,14 @@ class JobQueue:
 
     def find(self, id: str) -> ServedJob:  # noqa: A002
         """Find a job. RefusedRequestError if there is none, or it ended long ago."""
-        with self._lock:
-            if job := self._jobs.get(id):
-                return job
+        if job := self._jobs.get(id):
+            return job
         raise RefusedRequestError(404, "missing_job", f"There is no job {id[:40]!r}. What it judged is in the runs.")
 
     def jobs(self) -> Sequence[ServedJob]:
         """Return all jobs that are remembered, the newest first."""
         with self._lock:
-            return sorted(self._jobs.values(), key=lambda job: -job.created)
+            return list(reversed(self._jobs.values()))
 
     def cancel(self, job: ServedJob) -> None:
         """Cancel a job: at once if it waits, else at its next event."""
@@ -186,8 +183,5 @@ class JobQueue:
     def _forget_old(self) -> None:
         """Forget the oldest jobs that have ended, beyond a number: their judgements are in the store."""
         with self._lock:
-            ended = [job for job in self._jobs.values() if job.ended]
-            for job in ended[:-_MOST_ENDED]:
+            for job in [job for job in self._jobs.values() if job.ended][:-_MOST_ENDED]:
                 del self._jobs[job.id]
-        for job in ended[:-_MOST_FOLLOWED]:
-            job.drop_events()

@@ -6,7 +6,7 @@ import hashlib
 import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,36 +57,35 @@ _MOST_SHOWN = 100
 """How many clips of a group the live leaderboard shows."""
 
 
+@dataclass
 class JobWork:
     """Does one job, and tells it how its judging goes.
-
 
     Between two judgements it may stop the work, or give way to a shorter job.
     """
 
-    def __init__(self, job: ServedJob, state: ServerState, judge: Judge, store: Store) -> None:
-        self._job = job
-        self._state = state
-        self._judge = judge
-        self._store = store
-        self._reader = PartReader()
-        self._exchanged = False
-        self._spaces: tuple[Workspace, ...] = ()
-        self._groups: Sequence[ClipGroup] = ()
-        self._told = 0.0
+    job: ServedJob
+    state: ServerState
+    judge: Judge
+    store: Store
+    _reader: PartReader = field(default_factory=PartReader)
+    _exchanged: bool = False
+    _spaces: tuple[Workspace, ...] = ()
+    _groups: Sequence[ClipGroup] = ()
+    _told: float = 0.0
 
     def compare(self, body: CompareBody) -> dict[str, Any]:
         """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
-        clips = one, two = (self._state.clip_store.find(body.a), self._state.clip_store.find(body.b))
-        both = body.both_orders and self._store.digest(one) != self._store.digest(two)
+        clips = one, two = (self.state.clip_store.find(body.a), self.state.clip_store.find(body.b))
+        both = body.both_orders and self.store.digest(one) != self.store.digest(two)
         orders = (clips, (two, one)) if both else (clips,)
-        looks = [self._judge.look_at(clip) for clip in clips]
+        looks = [self.judge.look_at(clip) for clip in clips]
         self._spaces = tuple(look.workspace for look in looks)
         about = [
-            self._state.clip_store.describe(clip) | {"seconds": look.duration_seconds}
+            self.state.clip_store.describe(clip) | {"seconds": look.duration_seconds}
             for clip, look in zip(clips, looks, strict=True)
         ]
-        run = begin_daily_run(self._store, self._judge)
+        run = begin_daily_run(self.store, self.judge)
         results: list[Result] = []
 
         def keep(task: Task, result: Result, now: bool) -> None:
@@ -94,35 +93,35 @@ class JobWork:
 
         for number, order in enumerate(orders):
             self._exchanged = bool(number)
-            self._job.tell(Progress(number, len(orders)))
-            self._job.add("pair", clips=about, exchanged=self._exchanged)
+            self.job.tell(Progress(number, len(orders)))
+            self.job.add("pair", clips=about, exchanged=self._exchanged)
             task = Task(*order, body.prompt)
-            judge_all(iter([task]), run, store=self._store, judge=self._judge, done=keep, observe=self.observe)
+            judge_all(iter([task]), run, store=self.store, judge=self.judge, done=keep, observe=self.observe)
         judgement = _read_judgement(run, results, clips, body)
         return {"judgement": judgement.to_json(), "lines": list_verdict(judgement), "run": run.name}
 
     def rank(self, body: RankBody | RewardsBody) -> dict[str, Any]:
         """Rank clips; return the ranking's JSON, or the reward of each clip. It goes on where it stopped."""
-        clip_store, effort = self._state.clip_store, Effort(both_orders=body.both_orders, budget=body.budget)
+        clip_store, effort = self.state.clip_store, Effort(both_orders=body.both_orders, budget=body.budget)
         if isinstance(body, RewardsBody):
             paths = [clip_store.find(clip) for clip in body.clips]
             # A run stands for one prompt and one judge.
-            name = f"rewards-{hashlib.sha256(f'{self._judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
+            name = f"rewards-{hashlib.sha256(f'{self.judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
         else:
             paths = [path for clip in body.clips for path in clip_store.find_all(clip)]
             effort = replace(effort, confidence=body.confidence, exclude_flagged=body.exclude_flagged)
             name = body.name
         ranking = rank_clips(
             [Group("", body.prompt, tuple(paths))],
-            store=self._store,
-            judge=self._judge,
+            store=self.store,
+            judge=self.judge,
             watcher=self,
             effort=effort,
             name=name,
-            jobs=self._state.choice.jobs,
+            jobs=self.state.choice.jobs,
         )
         if isinstance(body, RewardsBody):
-            return _list_rewards(ranking, list(zip(body.clips, paths, strict=True)), self._store)
+            return _list_rewards(ranking, list(zip(body.clips, paths, strict=True)), self.store)
         self._tell_ladders(ranking.ladders)
         # Without the pairs, of which there may be two million: they are in the run.
         return ranking.to_json() | {"ladders": [ladder.to_json(pairs=False) for ladder in ranking.ladders]}
@@ -130,19 +129,19 @@ class JobWork:
     def begins(self, groups: Sequence[ClipGroup], progress: Progress, predicted: TimeRange | None, /) -> None:
         """Tell how much a ranking has to do."""
         self._groups = groups
-        self._job.tell(msgspec.structs.replace(progress, seconds_left=predicted and predicted.middle))
+        self.job.tell(msgspec.structs.replace(progress, seconds_left=predicted and predicted.middle))
         self._continue(at_once=True)
 
     def judged(self, label: Label, result: Result, progress: Progress, /) -> None:
         """Tell what was judged for a ranking."""
-        self._job.tell(progress)
+        self.job.tell(progress)
         words = describe_judgement(self._groups, label, result)
-        self._job.add("pair", words=self._state.clip_store.uploads.hide(words))
+        self.job.add("pair", words=self.state.clip_store.uploads.hide(words))
         self._continue(at_once=False)
 
     def observe(self, event: Event, /) -> None:
         """Tell what the judge does."""
-        job = self._job
+        job = self.job
         match event:
             case Predicted(predicted):
                 if self._spaces and job.progress:  # of a comparison; a ranking has its own
@@ -167,16 +166,16 @@ class JobWork:
         for ladder in ladders:
             groups.append(describe_ladder(ladder, most=_MOST_SHOWN))
             for clip in ladder.ranked[:_MOST_SHOWN]:
-                media[clip.sha256] = place_served(self._state.clip_store.make_address(clip.path))
-        judge = name_judge(self._judge.describe()["--model"], self._judge.scope)
-        self._job.add("ladder", groups=groups, media=media, judge=judge)
+                media[clip.sha256] = place_served(self.state.clip_store.make_address(clip.path))
+        judge = name_judge(self.judge.describe()["--model"], self.judge.scope)
+        self.job.add("ladder", groups=groups, media=media, judge=judge)
 
     def _continue(self, *, at_once: bool) -> None:
         """Tell the leaderboards now and then; StoppedError if the job was asked to stop, or gives way."""
         if at_once or time.monotonic() - self._told > _LADDER_SECONDS:
             self._tell_ladders(map(rate_group, self._groups))
-        self._job.stop.check()
-        if self._job.kind == "rank" and self._state.queue.is_short_job_queued():
+        self.job.stop.check()
+        if self.job.kind == "rank" and self.state.queue.is_short_job_queued():
             raise StoppedError("queued")
 
     def _place(self, frame: FrameRef) -> dict[str, Any]:

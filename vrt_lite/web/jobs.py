@@ -111,11 +111,6 @@ class ServedJob(msgspec.Struct, dict=True, eq=False):
             self._told = self._number
             return [event for event in self._events if event.number > number]
 
-    def drop_events(self) -> None:
-        """Drop the events of the work, once the job has ended and its followers have had time to read them."""
-        with self._lock:
-            self._events = [event for event in self._events if event.kind in _NEWEST_ONLY]
-
     def set_state(self, state: JobState) -> None:
         """Go into a state."""
         with self._lock:
