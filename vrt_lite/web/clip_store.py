@@ -89,11 +89,12 @@ class ClipStore:
         finally:
             os.close(file)
 
-    def copy(self, path: Path) -> Path:
-        """Return a small copy of a clip that every browser plays; it is made at the first call. Raises as `open` does.
+    def copy(self, address: str) -> Path:
+        """Return a small copy of the clip of an address that every browser plays; it is made at the first call.
 
-        OSError if it cannot be kept; VideoError if there can be none.
+        Raises as `find_address` and `open` do; OSError if it cannot be kept; VideoError if there can be none.
         """
+        path = self.find_address(address)
         with self.open(path) as opened:
             stamp, _ = find_files(opened).stamp()
             name = hashlib.sha256(f"{path}\n{stamp}".encode("utf-8", "surrogateescape")).hexdigest()

@@ -116,8 +116,6 @@ class JobQueue:
         RefusedRequestError, with a time, if the queue is full; OSError if the disk is.
         """
         with self._lock:
-            if self._closing:
-                raise RefusedRequestError(503, "ending", "The server is ending.", retry_seconds=10)
             waiting = sum(other.state == "queued" for other in self._jobs.values())
             if waiting >= MOST_WAITING:
                 text = f"{waiting} jobs wait already. Try again in {_RETRY_SECONDS} s."
@@ -128,6 +126,7 @@ class JobQueue:
                 self._files.keep(job)  # without the lock: a disk may take its time
             self._enter(job)
         except (OSError, ShortageError):
+            self._files.forget(job)
             with self._lock:
                 del self._jobs[job.id]
             raise

@@ -234,18 +234,18 @@ def _list_rewards(ranking: Ranking, clips: list[tuple[str, Path]], store: Store)
     if not ladder.standings:
         raise NoVerdictError(next((of.reason for of in ladder.unranked), "No pair got a verdict."))
     broken = {out.path: out.reason for out in ranking.left_out if out.broken}
-    rated = {ladder.clips[standing.clip].sha256: standing.ratings[OVERALL] for standing in ladder.standings}
-    reasons = {ladder.clips[of.clip].sha256: of.reason for of in ladder.unranked}
-    flags = {clip.sha256: describe_flags(clip.flags) for clip in ladder.clips}
-
-    def describe(clip: str, path: Path) -> dict[str, Any]:
-        sha256 = "" if path in broken else store.digest(path)
-        interval, reason = rated.get(sha256), broken.get(path) or reasons.get(sha256)
-        told = {"clip": clip, "reward": interval and interval.strength, "interval": interval, "reason": reason}
-        return told | {"flags": flags.get(sha256, "")}
-
+    none: dict[str, Any] = {"reward": None, "interval": None, "reason": None, "flags": ""}
+    told = {clip.sha256: none | {"flags": describe_flags(clip.flags)} for clip in ladder.clips}
+    for standing in ladder.standings:
+        of = standing.ratings[OVERALL]
+        told[ladder.clips[standing.clip].sha256] |= {"reward": of.strength, "interval": msgspec.to_builtins(of)}
+    for clip in ladder.unranked:
+        told[ladder.clips[clip.clip].sha256] |= {"reason": clip.reason}
     return {
-        "rewards": [msgspec.to_builtins(describe(*clip)) for clip in clips],
+        "rewards": [
+            {"clip": name} | (none | {"reason": broken[path]} if path in broken else told.get(store.digest(path), none))
+            for name, path in clips
+        ],
         "judge": ranking.judge,
         "scope": ranking.scope,
         "warnings": list_warnings(ladder.conditions),

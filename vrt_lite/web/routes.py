@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import mimetypes
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
@@ -163,7 +163,7 @@ def export_run(state: ServerState, run: str = "", format: str = "csv") -> Respon
 def export_votes(state: ServerState, run: str = "") -> Response:
     """Export the votes on a run as a table that `vrt-lite eval` reads."""
     found = state.store.run(run)
-    return _send_file(iter(list(write_table(found))), f"{found.name} votes.csv", "text/csv")
+    return _send_file(list(write_table(found)), f"{found.name} votes.csv", "text/csv")
 
 
 @Endpoint("POST", "/v1/votes", status=HTTPStatus.CREATED)
@@ -191,7 +191,7 @@ def _list_prompts(info: RunInfo, store: Store | None) -> list[str]:
     return info.about.get("prompts") or []
 
 
-def _send_file(lines: Iterator[str], name: str, kind: str) -> StreamingResponse:
+def _send_file(lines: Iterable[str], name: str, kind: str) -> StreamingResponse:
     parts = (line.encode("utf-8", "backslashreplace") for line in lines)
     disposition = f"attachment; filename*=UTF-8''{quote(name.encode('utf-8', 'replace'), safe='')}"
     return StreamingResponse(parts, media_type=kind, headers={"content-disposition": disposition})
@@ -277,8 +277,7 @@ async def play_clip(state: ServerState, clip: str) -> Response:
     """Send a clip, or a copy that browsers play, or a range of its bytes."""
     if not clip.endswith(".mp4"):
         return await state.do("reading", _OpenedClip, state, clip)
-
-    copy = await state.do("copies", lambda: state.clip_store.copy(state.clip_store.find_address(clip)))
+    copy = await state.do("copies", state.clip_store.copy, clip)
     return FileResponse(copy, media_type="video/mp4", headers=_SANDBOX)
 
 

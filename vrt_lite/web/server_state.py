@@ -17,7 +17,7 @@ from anyio import CapacityLimiter, to_thread
 from vrt_lite.api import Judge
 from vrt_lite.disk import data_home
 from vrt_lite.errors import ModelError
-from vrt_lite.interfaces import Observe, Stop
+from vrt_lite.interfaces import Stop
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
 from vrt_lite.modes import WantedJudge
@@ -50,9 +50,9 @@ class JobJudge:
         self._stop.check()
         return getattr(self._judge, name)
 
-    def compare(self, a: Path, b: Path, *, prompt: str, observe: Observe, stop: Stop) -> Judgement:
+    def compare(self, *clips: Path, stop: Stop, **given: Any) -> Judgement:
         """As `Judge.compare`."""
-        return self._judge.compare(a, b, prompt=prompt, observe=observe, stop=Stop(stop, self._stop))
+        return self._judge.compare(*clips, stop=Stop(stop, self._stop), **given)
 
 
 class ServerState:
