@@ -46,11 +46,8 @@ def _prepare_comparisons(view: RunView) -> dict[str, Any]:
     lines = (f"Judged by {model}" if model else "", f"{failed} without a verdict" if failed else "", view.run.name)
     named = ((view.name_pair(pair), pair) for pair in view.pairs[:_MOST_LISTED])
     table = [[*names, describe_better(pair, names)] for names, pair in named]
-    title = count_of(len(view.pairs), "comparison")
     return {
-        "title": title,
-        "heading": title,
-        "lead": "",
+        "title": count_of(len(view.pairs), "comparison"),
         "lines": [line for line in lines if line],
         "warnings": list_warnings(conditions_of(view.run.results())),
         "table": ("Comparisons", ("Video 1", "Video 2", "Better"), table),

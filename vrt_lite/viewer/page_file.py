@@ -43,8 +43,8 @@ def write_page(path: Path, title: str, table: PlainTable, *, embedded: bool = Fa
     UsageError if the file cannot be written. After any error there is no new file at `path`.
     """
     media = "data:" if embedded else "'self' file:"
-    policy = make_policy(_IN_FILE.format(beside="" if embedded else f" {media}", media=media))
-    begin, end = _fill_page(title, make_table(*table), policy)
+    sources = _IN_FILE.format(beside="" if embedded else f" {media}", media=media)
+    begin, end, _ = _fill_page(title, make_table(*table), sources)
     try:
         # A lone surrogate, as in a file name that is not UTF-8, becomes an escape.
         with draft_of(path) as draft, draft.open("w", -1, "utf-8", "backslashreplace", "\n") as file:
@@ -57,16 +57,8 @@ def write_page(path: Path, title: str, table: PlainTable, *, embedded: bool = Fa
 
 def make_served_page(record: Any) -> tuple[str, str]:
     """Make the page that a server sends for every address. Returns its HTML and its policy."""
-    policy = make_policy(_SERVED)
-    begin, end = _fill_page("vrt-lite", "The pages of this server are drawn by a script.", policy)
+    begin, end, policy = _fill_page("vrt-lite", "The pages of this server are drawn by a script.", _SERVED)
     return f"{begin}{_make_element('record', _dump(record), kind='application/json')}{end}", policy
-
-
-def make_policy(sources: str) -> str:
-    """Make the policy of a page: it runs the viewer, named by its digest, and loads from the `sources` alone."""
-    style, script = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in _read_viewer())
-    own = f"style-src 'sha256-{style}'; script-src 'sha256-{script}'"
-    return f"default-src 'none'; {sources}; {own}; base-uri 'none'; form-action 'none'"
 
 
 def make_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -103,13 +95,19 @@ def _dump(data: Any) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
 
 
-def _fill_page(title: str, table: str, policy: str) -> tuple[str, str]:
-    """Fill the shell. Returns what stands before the data and after them."""
-    style, script = _read_viewer()
+def _fill_page(title: str, table: str, sources: str) -> tuple[str, str, str]:
+    """Fill the shell. Returns what stands before the data and after them, and the page's policy.
+
+    It runs the viewer, named by its digest, and loads from the `sources` alone.
+    """
+    viewer = _read_viewer()
+    style, script = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in viewer)
+    own = f"style-src 'sha256-{style}'; script-src 'sha256-{script}'"
+    policy = f"default-src 'none'; {sources}; {own}; base-uri 'none'; form-action 'none'"
     shell = (files("vrt_lite.viewer") / "page.html").read_text(encoding="utf-8")
     filled = {"policy": escape(policy), "version": __version__, "title": escape(safe(title)), "table": table}
     begin, end = (Template(part) for part in shell.split("$record\n"))
-    return begin.substitute(filled, style=style), end.substitute(script=script)
+    return begin.substitute(filled, style=viewer[0]), end.substitute(script=viewer[1]), policy
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import mimetypes
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -318,7 +317,7 @@ def _describe_clip(state: ServerState, clip: str) -> dict[str, str]:
     """Describe a clip of a request; one that is gone has no address."""
     with contextlib.suppress(VrtError):
         return state.clip_store.describe(state.clip_store.find(clip))
-    return {"name": json.dumps(clip)[1:41], "address": ""}
+    return {"name": clip[:40], "address": ""}
 
 
 def make_routes(state: ServerState) -> list[Route]:
