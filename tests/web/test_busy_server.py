@@ -154,7 +154,7 @@ def test_what_was_used_longest_ago_makes_room_for_uploads(tmp_path: Path, monkey
 
 
 def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(
-    state: ServerState, monkeypatch: pytest.MonkeyPatch
+    state: ServerState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opening, may_open = threading.Event(), threading.Event()
 
@@ -168,9 +168,11 @@ def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(
         first, second = (ServedJob("compare", CompareBody(a=STAR, b=CIRCLE)) for _ in range(2))
         state.queue.add(first, keep=False)
         assert opening.wait(10)
-        state.queue.add(second, keep=False)
+        state.queue.add(second, keep=True)
+        assert list((tmp_path / "jobs").iterdir())
         time.sleep(0.3)
         state.queue.cancel(second)
+        assert not list((tmp_path / "jobs").iterdir())
         assert (first.state, second.state) == ("running", "cancelled")
     finally:
         may_open.set()
