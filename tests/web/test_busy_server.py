@@ -17,8 +17,8 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
 from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import av
 import httpx

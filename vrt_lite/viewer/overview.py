@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vrt_lite.evaluation.cases import read_eval_about
 from vrt_lite.evaluation.evaluate import figures_of
 from vrt_lite.records.conditions import conditions_of
+from vrt_lite.records.judgement import PlainData
 from vrt_lite.show.evaluation_sections import (
     FigureSection,
     Table,
@@ -28,7 +29,7 @@ _MOST_LISTED = 500
 """How many pairs a browser without scripts lists."""
 
 
-def prepare_overview(view: RunView) -> dict[str, Any]:
+def prepare_overview(view: RunView) -> PlainData:
     """Prepare the overview of a run. Its `table` is for a browser without scripts: a caption, headings and rows."""
     prepare = {"rank": prepare_ranking, "eval": _prepare_evaluation}.get(view.run.kind, _prepare_comparisons)
     first = next((judgement for pair in view.pairs if (judgement := view.run.read_pair(pair))), None)
@@ -40,7 +41,7 @@ def prepare_overview(view: RunView) -> dict[str, Any]:
     return overview
 
 
-def _prepare_comparisons(view: RunView) -> dict[str, Any]:
+def _prepare_comparisons(view: RunView) -> PlainData:
     failed = sum(pair.overall is None for pair in view.pairs)
     model = view.run.about.get("model", "")
     lines = (f"Judged by {model}" if model else "", f"{failed} without a verdict" if failed else "", view.run.name)
@@ -54,7 +55,7 @@ def _prepare_comparisons(view: RunView) -> dict[str, Any]:
     }
 
 
-def _prepare_evaluation(view: RunView) -> dict[str, Any]:
+def _prepare_evaluation(view: RunView) -> PlainData:
     """Prepare everything that the viewer shows of an evaluation."""
     figures, about = figures_of(view.run), read_eval_about(view.run)
     heading, name, sections = _write_heading(figures), name_set(figures), list_sections(figures)

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from vrt_lite import __version__
+from vrt_lite.records.judgement import PlainData
 from vrt_lite.web.jobs import ServedJob
 from vrt_lite.web.server_state import Lane, ServerState
 
@@ -90,7 +91,7 @@ class Endpoint:
         """Make the route; errors are answered elsewhere."""
 
         async def serve(request: Request) -> Response:
-            given: dict[str, Any] = {**request.query_params, **request.path_params, "state": state, "request": request}
+            given: PlainData = {**request.query_params, **request.path_params, "state": state, "request": request}
             if self.body and "body" in self.parameters:
                 given["body"] = await state.body_reader.read(request, self.body, *self.files)
             arguments = [given.get(name, parameter.default) for name, parameter in self.parameters.items()]
@@ -100,7 +101,7 @@ class Endpoint:
 
         return Route(self.path, serve, methods=[self.method])
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> PlainData:
         """Describe it in OpenAPI."""
         words = " ".join((inspect.getdoc(self.body or self.function) or "").split())
         content = _content(self.body) if self.body else {}
@@ -131,12 +132,12 @@ class Endpoint:
         return answer if isinstance(answer, Response) else JsonAnswer(answer, self.status)
 
 
-def describe_api() -> dict[str, Any]:
+def describe_api() -> PlainData:
     """Describe the API in OpenAPI 3.1, as plain data."""
     endpoints = [endpoint for endpoint in ENDPOINTS if endpoint.path.startswith("/v1/")]
     kinds = dict.fromkeys(kind for e in endpoints for kind in (e.body, e.answer, ErrorAnswer) if kind)
     _, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, PlainData] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = endpoint.describe()
     return {
@@ -147,6 +148,6 @@ def describe_api() -> dict[str, Any]:
     }
 
 
-def _content(kind: type[Any] | None) -> dict[str, Any]:
+def _content(kind: type[Any] | None) -> PlainData:
     schema = {"$ref": f"#/components/schemas/{kind.__name__}"} if kind else {"type": "object"}
     return {"application/json": {"schema": schema}}

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -33,7 +32,7 @@ from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import Label, rank_clips
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.records.joining import add_warning, warn_of_one_order
-from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.judgement import Judgement, PlainData
 from vrt_lite.records.ladders import Ladder, Ranking
 from vrt_lite.records.pairs import Result, join_results
 from vrt_lite.records.progress import Progress
@@ -74,7 +73,7 @@ class JobWork:
     _groups: Sequence[ClipGroup] = ()
     _told: float = 0.0
 
-    def compare(self, body: CompareBody) -> dict[str, Any]:
+    def compare(self, body: CompareBody) -> PlainData:
         """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
         clips = one, two = (self.state.clip_store.find(body.a), self.state.clip_store.find(body.b))
         both = body.both_orders and self.store.digest(one) != self.store.digest(two)
@@ -100,7 +99,7 @@ class JobWork:
         judgement = _read_judgement(run, results, clips, body)
         return {"judgement": judgement.to_json(), "lines": list_verdict(judgement), "run": run.name}
 
-    def rank(self, body: RankBody | RewardsBody) -> dict[str, Any]:
+    def rank(self, body: RankBody | RewardsBody) -> PlainData:
         """Rank clips; return the ranking's JSON, or the reward of each clip. It goes on where it stopped."""
         clip_store, effort = self.state.clip_store, Effort(both_orders=body.both_orders, budget=body.budget)
         if isinstance(body, RewardsBody):
@@ -162,7 +161,7 @@ class JobWork:
     def _tell_ladders(self, ladders: Iterable[Ladder]) -> None:
         """Tell the leaderboards."""
         self._told = time.monotonic()
-        groups, media = list[dict[str, Any]](), dict[str, Any]()
+        groups, media = list[PlainData](), PlainData()
         for ladder in ladders:
             groups.append(describe_ladder(ladder, most=_MOST_SHOWN))
             for clip in ladder.ranked[:_MOST_SHOWN]:
@@ -178,7 +177,7 @@ class JobWork:
         if self.job.kind == "rank" and self.state.queue.is_short_job_queued():
             raise StoppedError("queued")
 
-    def _place(self, frame: FrameRef) -> dict[str, Any]:
+    def _place(self, frame: FrameRef) -> PlainData:
         """Say where a frame lies, by the videos as given and not as shown."""
         clip = frame.clip ^ self._exchanged
         space = self._spaces[clip]
@@ -193,7 +192,7 @@ class JobWork:
 _NAME = re.compile(r"""^(['"]).*?\1 """)
 
 
-def perform_job(job: ServedJob, state: ServerState) -> dict[str, Any]:
+def perform_job(job: ServedJob, state: ServerState) -> PlainData:
     """Do a job; return its result as plain data. Raises what the judge raises, and StoppedError."""
     try:
         with state.lend_judge(job) as (judge, store):
@@ -224,7 +223,7 @@ def _read_judgement(run: Run, results: list[Result], clips: tuple[Path, Path], b
     return judgement
 
 
-def _list_rewards(ranking: Ranking, clips: list[tuple[str, Path]], store: Store) -> dict[str, Any]:
+def _list_rewards(ranking: Ranking, clips: list[tuple[str, Path]], store: Store) -> PlainData:
     """Return a scalar for each clip, in their order: its strength in log odds around the mean of these clips.
 
     A clip that cannot be used, or got no verdict, has null and a reason. Clips with the same content have the same
@@ -234,7 +233,7 @@ def _list_rewards(ranking: Ranking, clips: list[tuple[str, Path]], store: Store)
     if not ladder.standings:
         raise NoVerdictError(next((of.reason for of in ladder.unranked), "No pair got a verdict."))
     broken = {out.path: out.reason for out in ranking.left_out if out.broken}
-    none: dict[str, Any] = {"reward": None, "interval": None, "reason": None, "flags": ""}
+    none: PlainData = {"reward": None, "interval": None, "reason": None, "flags": ""}
     told = {clip.sha256: none | {"flags": describe_flags(clip.flags)} for clip in ladder.clips}
     for standing in ladder.standings:
         of = standing.ratings[OVERALL]

@@ -19,6 +19,7 @@ from starlette.responses import StreamingResponse
 
 from vrt_lite.errors import VrtError
 from vrt_lite.interfaces import Stop
+from vrt_lite.records.judgement import PlainData
 from vrt_lite.records.progress import Progress
 from vrt_lite.web.refusals import describe_error
 from vrt_lite.web.request_bodies import JobKind
@@ -47,7 +48,7 @@ class JobEvent(NamedTuple):
 
     number: int
     kind: str
-    data: dict[str, Any]
+    data: PlainData
 
 
 class ServedJob(msgspec.Struct, dict=True, eq=False):
@@ -62,8 +63,8 @@ class ServedJob(msgspec.Struct, dict=True, eq=False):
     state: JobState = "queued"
     created: float = msgspec.field(default_factory=time.time)
     progress: Progress | None = None
-    result: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None
+    result: PlainData | None = None
+    error: PlainData | None = None
 
     def __post_init__(self) -> None:
         self._lock = RLock()
@@ -77,7 +78,7 @@ class ServedJob(msgspec.Struct, dict=True, eq=False):
         """Whether nothing more will happen."""
         return self.state in ("done", "failed", "cancelled")
 
-    def summarize(self) -> dict[str, Any]:
+    def summarize(self) -> PlainData:
         """Return the state, which is always small: of the request the beginning of its prompt."""
         request = {"prompt": self.request.prompt[:_SHORT_PROMPT]} if self.request.prompt else {}
         return msgspec.structs.asdict(self) | {"request": request, "result": None}
@@ -133,7 +134,7 @@ class ServedJob(msgspec.Struct, dict=True, eq=False):
             if self.state == "queued":
                 self.set_state("cancelled")
 
-    def end(self, result: dict[str, Any] | BaseException) -> None:
+    def end(self, result: PlainData | BaseException) -> None:
         """End with a result or an error, or go into the state that a StoppedError says."""
         if isinstance(result, StoppedError):
             self.set_state(result.state)

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -25,7 +24,7 @@ from vrt_lite.models.library import stored_models
 from vrt_lite.models.quants import total_memory
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
-from vrt_lite.records.judgement import JudgedClip, Judgement
+from vrt_lite.records.judgement import JudgedClip, Judgement, PlainData
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import RunInfo, Store
 from vrt_lite.viewer.clip_media import find_places, place_served
@@ -85,13 +84,13 @@ async def upload(state: ServerState, request: Request) -> dict[str, str]:
 
 
 @Endpoint("GET", "/v1/folders", lane="clips")
-def list_folder(state: ServerState, path: str = "") -> dict[str, Any]:
+def list_folder(state: ServerState, path: str = "") -> PlainData:
     """List the folders and clips of an allowed folder, or without a path the allowed folders."""
     return state.clip_store.list_folder(path)
 
 
 @Endpoint("GET", "/v1/models")
-def list_judges(state: ServerState) -> dict[str, Any]:
+def list_judges(state: ServerState) -> PlainData:
     """List the models that are here, or can be pulled."""
     memory = total_memory()
     models = [asdict(entry) | {"fits": entry.memory_bytes <= memory} for entry in list_models()]
@@ -101,7 +100,7 @@ def list_judges(state: ServerState) -> dict[str, Any]:
 
 
 @Endpoint("GET", "/v1/jobs")
-async def list_jobs(state: ServerState) -> dict[str, Any]:
+async def list_jobs(state: ServerState) -> PlainData:
     """List the jobs that are remembered, the newest first, without their requests and results."""
     return {"jobs": [job.summarize() for job in state.queue.jobs()]}
 
@@ -131,7 +130,7 @@ _MOST_PROMPT = 200
 
 
 @Endpoint("GET", "/v1/runs")
-def list_runs(state: ServerState, search: str = "") -> dict[str, Any]:
+def list_runs(state: ServerState, search: str = "") -> PlainData:
     """List the runs of the store whose names or prompts have all words of `search`, the last used first."""
     words = search.casefold().split()
     runs = [(info, _list_prompts(info, state.store if words else None)) for info in state.store.runs()]
@@ -173,7 +172,7 @@ def vote(state: ServerState, body: VoteBody) -> dict[str, bool]:
 
 
 @Endpoint("GET", "/v1/votes/next")
-def show_next_pair(state: ServerState, run: str = "") -> dict[str, Any]:
+def show_next_pair(state: ServerState, run: str = "") -> PlainData:
     """Give the next pair of a run to vote on, a ticket, and how far each judge agrees with the votes by now.
 
     The sides at which the clips are played are at random.
@@ -222,7 +221,7 @@ for _page in ("/", "/rank", "/runs", "/run", "/judges", "/vote", "/docs", "/jobs
 
 
 @Endpoint("GET", "/view/run")
-def view_run(state: ServerState, run: str = "") -> dict[str, Any]:
+def view_run(state: ServerState, run: str = "") -> PlainData:
     """Prepare a run for the viewer: what it shows first, and the list of its pairs."""
     view = RunView(state.store.run(run))
     overview = prepare_overview(view)
@@ -235,7 +234,7 @@ def view_run(state: ServerState, run: str = "") -> dict[str, Any]:
 
 
 @Endpoint("GET", "/view/pair")
-def view_pair(state: ServerState, run: str = "", pair: str = "") -> dict[str, Any]:
+def view_pair(state: ServerState, run: str = "", pair: str = "") -> PlainData:
     """Prepare one pair of a run for the viewer, by its number from 1."""
     view = RunView(state.store.run(run))
     number = _read_number(pair)
@@ -245,10 +244,10 @@ def view_pair(state: ServerState, run: str = "", pair: str = "") -> dict[str, An
 
 
 @Endpoint("GET", "/view/jobs/{job}", lane="clips")
-def view_job(state: ServerState, job: str) -> dict[str, Any]:
+def view_job(state: ServerState, job: str) -> PlainData:
     """Prepare a job for the viewer: the clips of a comparison, and its verdict once it has one."""
     found = state.queue.find(job)
-    told: dict[str, Any] = {"job": found.summarize()}
+    told: PlainData = {"job": found.summarize()}
     if isinstance(found.request, CompareBody):
         told["job"]["request"] = found.request
         told["clips"] = [_describe_clip(state, clip) for clip in (found.request.a, found.request.b)]
@@ -304,7 +303,7 @@ def _read_number(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
-def _place_clip(state: ServerState, clip: JudgedClip, places: Iterable[Path]) -> dict[str, Any]:
+def _place_clip(state: ServerState, clip: JudgedClip, places: Iterable[Path]) -> PlainData:
     """Say where a page plays a clip and gets its pictures: from the first place that it may use and has the content."""
     for place in places:
         with contextlib.suppress(VrtError, OSError):

@@ -16,6 +16,7 @@ from msgspec.structs import asdict, replace
 
 from vrt_lite.evaluation.metrics import share
 from vrt_lite.ranking.rank_run import read_rank_about
+from vrt_lite.records.judgement import PlainData
 from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.runs.export import csv_line
 from vrt_lite.runs.run import Run
@@ -45,7 +46,7 @@ class VoteBox:
         self._lock = Lock()
         self._tickets: OrderedDict[str, tuple[str, PersonVote]] = OrderedDict()
 
-    def next_pair(self, run: Run, make_address: Callable[[Path], str]) -> dict[str, Any]:
+    def next_pair(self, run: Run, make_address: Callable[[Path], str]) -> PlainData:
         """Return the next pair without a vote whose clips can be played, as plain data: where, and its ticket.
 
         The ticket is None if there is none. Also tells how many pairs there are, and votes.
@@ -53,7 +54,7 @@ class VoteBox:
         voted = {key for key, _ in run.items(_ITEM)}
         pairs = [pair for pair in run.pairs() if pair.first != pair.second]
         places = {sha256: make_address(path) for sha256, path in _find_clips(run).items()}
-        told: dict[str, Any] = {"pairs": len(pairs), "votes": len(voted), "ticket": None}
+        told: PlainData = {"pairs": len(pairs), "votes": len(voted), "ticket": None}
         for pair in pairs:
             if _key(pair) not in voted and places.get(pair.first) and places.get(pair.second):
                 left, right = secrets.SystemRandom().sample((pair.first, pair.second), 2)
@@ -90,7 +91,7 @@ def write_table(run: Run) -> Iterator[str]:
         yield csv_line((a, b, vote.prompt, _LETTERS[vote.winner], number))
 
 
-def measure_agreement(run: Run, store: Store) -> list[dict[str, Any]]:
+def measure_agreement(run: Run, store: Store) -> list[PlainData]:
     """Compare the votes of a run with each judge that judged the same clips, in any run of the store.
 
     Returns for each judge the share of the pairs that it agrees on, with Wilson's 95 % interval. A tie
