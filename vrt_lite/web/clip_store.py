@@ -138,7 +138,8 @@ class ClipStore:
 
     def describe(self, path: Path) -> dict[str, str]:
         """Return the name of a clip, and the address at which a page plays it."""
-        return {"name": name_clip(path), "address": self.make_address(path)}
+        own = path.parts[-2:] if "%" in path.name else [path.name]  # "%04d.png" alone says nothing
+        return {"name": "/".join(own), "address": self.make_address(path)}
 
     def is_allowed(self, path: Path) -> bool:
         """Return whether a clip is there and may be used, even if it is no whole one: who judges it is told why."""
@@ -192,8 +193,3 @@ class ClipStore:
 
 
 _CAN_PIN = sys.platform == "linux"  # elsewhere a path of an open file shares its position, or there is none
-
-
-def name_clip(path: Path) -> str:
-    """Return the last part of a clip's path; of numbered pictures the last two."""
-    return "/".join(path.parts[-1 - ("%" in path.name) :])

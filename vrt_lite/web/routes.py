@@ -26,7 +26,6 @@ from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
 from vrt_lite.records.judgement import JudgedClip, Judgement, PlainData
 from vrt_lite.runs.export import csv_lines, json_lines
-from vrt_lite.runs.store import RunInfo, Store
 from vrt_lite.viewer.clip_media import find_places, place_served
 from vrt_lite.viewer.overview import prepare_overview
 from vrt_lite.viewer.page_file import make_served_page
@@ -132,16 +131,15 @@ _MOST_PROMPT = 200
 @Endpoint("GET", "/v1/runs")
 def list_runs(state: ServerState, search: str = "") -> PlainData:
     """List the runs of the store whose names or prompts have all words of `search`, the last used first."""
-    words = search.casefold().split()
-    runs = [(info, _list_prompts(info, state.store if words else None)) for info in state.store.runs()]
-    return {
-        "runs": [
-            {"prompt": "".join(prompts[:1])[:_MOST_PROMPT], "prompts": len(prompts)}
-            | {name: getattr(info, name) for name in ("name", "kind", "updated", "judgements", "failures")}
-            for info, prompts in runs
-            if all(word in f"{info.name} {info.kind} {' '.join(prompts)}".casefold() for word in words)
-        ]
-    }
+    words, found = search.casefold().split(), list[PlainData]()
+    for info in state.store.runs():
+        prompts: list[str] = info.about.get("prompts") or []
+        if words and info.kind == "compare":  # only its judgements have them
+            prompts = list(dict.fromkeys(result.prompt for result in state.store.run(info.name).results()))
+        if all(word in f"{info.name} {info.kind} {' '.join(prompts)}".casefold() for word in words):
+            told = {name: getattr(info, name) for name in ("name", "kind", "updated", "judgements", "failures")}
+            found.append(told | {"prompt": "".join(prompts[:1])[:_MOST_PROMPT], "prompts": len(prompts)})
+    return {"runs": found}
 
 
 _EXPORTS = {"csv": (csv_lines, "text/csv"), "jsonl": (json_lines, "application/jsonl")}
@@ -180,13 +178,6 @@ def show_next_pair(state: ServerState, run: str = "") -> PlainData:
     found = state.store.run(run)
     told = state.ballots.next_pair(found, state.clip_store.make_address)
     return told | {"judges": measure_agreement(found, state.store)}
-
-
-def _list_prompts(info: RunInfo, store: Store | None) -> list[str]:
-    """List the prompts of a run; those of comparisons, which are in the `store` alone, if it is given."""
-    if store and info.kind == "compare":
-        return list(dict.fromkeys(result.prompt for result in store.run(info.name).results()))
-    return info.about.get("prompts") or []
 
 
 def _send_file(lines: Iterable[str], name: str, kind: str) -> StreamingResponse:

@@ -116,7 +116,9 @@ class ServerState:
         judge the same question at the same time. StoppedError if the job is to end.
         """
         wanted = job.request.model, job.request.options
-        with self._take_turn(job.stop):
+        while not self._turn.acquire(timeout=_POLL_SECONDS):
+            job.stop.check()
+        try:  # those before had it, so that a judge that is always in use is exchanged at last
             while self._lent_to and self._wanted != wanted:
                 job.stop.check()
                 sleep(_POLL_SECONDS)
@@ -127,6 +129,8 @@ class ServerState:
                 self._wanted = wanted
             judge = self._judge
             self._lent_to.add(job.id)
+        finally:
+            self._turn.release()
         try:
             judge.connect(stop=job.stop)
             with Store(self.store.path) as store:
@@ -136,16 +140,6 @@ class ServerState:
             raise
         finally:
             self._lent_to.discard(job.id)
-
-    @contextlib.contextmanager
-    def _take_turn(self, stop: Stop) -> Generator[None]:
-        """Wait for those before, so that a judge that is always in use is exchanged at last."""
-        while not self._turn.acquire(timeout=_POLL_SECONDS):
-            stop.check()
-        try:
-            yield
-        finally:
-            self._turn.release()
 
     def open_judge(self, model: str | None, options: JudgeOptions) -> Judge:
         """Find the files of a model that may be named, or of the server's own. ModelError if they cannot be used."""
