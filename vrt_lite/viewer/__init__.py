@@ -91,6 +91,6 @@ def _write_run(
             for of, sources in zip(clips, stage, strict=True):
                 media.draw(of.clip, sources)
         write_packed(file, "media", {sha256: media.place(of) for sha256, of in view.shown.items()})
-        for number, begin in enumerate(range(0, len(view.pairs), _BLOCK)):
-            block = range(begin, min(begin + _BLOCK, len(view.pairs)))
-            write_packed(file, f"b{number}", [view.prepare_pair(at + 1) for at in block])
+        numbers = range(1, len(view.pairs) + 1)
+        for block, begin in enumerate(range(0, len(numbers), _BLOCK)):
+            write_packed(file, f"b{block}", [view.prepare_pair(number) for number in numbers[begin : begin + _BLOCK]])

@@ -30,7 +30,8 @@ PlainTable = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 _MODULES: Final = ("dom", "players", "pair", "pairs", "results", "api", "jobs", "forms", "lists", "vote", "app")
 """The viewer's modules, each after those that it imports: in a page they are one."""
 _JOINT: Final = re.compile(r"^import .*\n|^export (?=const|function|async)", re.MULTILINE)
-_IN_FILE: Final = "img-src data:{beside}; media-src {media}"
+_BESIDE: Final = "img-src data: 'self' file:; media-src 'self' file:"
+_EMBEDDED: Final = "img-src data:; media-src data:"
 _ESCAPES: Final = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&"})
 _SERVED: Final = "img-src 'self' data: blob:; media-src 'self' blob:; connect-src 'self'"
 
@@ -42,9 +43,7 @@ def write_page(path: Path, title: str, table: PlainTable, *, embedded: bool = Fa
     Clips are files beside the page, or `embedded`: then it fetches nothing at all.
     UsageError if the file cannot be written. After any error there is no new file at `path`.
     """
-    media = "data:" if embedded else "'self' file:"
-    sources = _IN_FILE.format(beside="" if embedded else f" {media}", media=media)
-    begin, end, _ = _fill_page(title, make_table(*table), sources)
+    begin, end, _ = _fill_page(title, make_table(*table), _EMBEDDED if embedded else _BESIDE)
     try:
         # A lone surrogate, as in a file name that is not UTF-8, becomes an escape.
         with draft_of(path) as draft, draft.open("w", -1, "utf-8", "backslashreplace", "\n") as file:

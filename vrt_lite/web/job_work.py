@@ -129,14 +129,14 @@ class JobWork:
         """Tell how much a ranking has to do."""
         self._groups = groups
         self.job.tell(msgspec.structs.replace(progress, seconds_left=predicted and predicted.middle))
-        self._continue(at_once=True)
+        self._continue()
 
     def judged(self, label: Label, result: Result, progress: Progress, /) -> None:
         """Tell what was judged for a ranking."""
         self.job.tell(progress)
         words = describe_judgement(self._groups, label, result)
         self.job.add("pair", words=self.state.clip_store.uploads.hide(words))
-        self._continue(at_once=False)
+        self._continue()
 
     def observe(self, event: Event, /) -> None:
         """Tell what the judge does."""
@@ -169,9 +169,9 @@ class JobWork:
         judge = name_judge(self.judge.describe()["--model"], self.judge.scope)
         self.job.add("ladder", groups=groups, media=media, judge=judge)
 
-    def _continue(self, *, at_once: bool) -> None:
+    def _continue(self) -> None:
         """Tell the leaderboards now and then; StoppedError if the job was asked to stop, or gives way."""
-        if at_once or time.monotonic() - self._told > _LADDER_SECONDS:
+        if time.monotonic() - self._told > _LADDER_SECONDS:
             self._tell_ladders(map(rate_group, self._groups))
         self.job.stop.check()
         if self.job.kind == "rank" and self.state.queue.is_short_job_queued():
