@@ -107,16 +107,17 @@ class ClipMedia:
         """Say where a clip is: a copy in the page, which is written now, or its own file.
 
         That is the film's address, "#id" for what is in the page, empty if it cannot be played; `frames`, ids of
-        pictures by frame, or the beginning of their addresses; `note`, what is played or why nothing is; `missing`, why
-        there are no pictures; and `middle`, the frame that stands for the clip.
+        pictures by frame, or the beginning of their addresses; `note`, which copy is played or why none is; `missing`,
+        why there are no pictures; and `middle`, the frame that stands for the clip.
         """
         clip, missing = of.clip, self.missing.get(of.clip.sha256, "")
         places = self.find(clip)
+        note = ""
         if self.embed:
             self.embed(f"copying {clip.name} into the report")
             address, note = self._copy(clip, places)
         else:
-            address, note = make_address(places[0], self.page) if places and not missing else "", missing
+            address = make_address(places[0], self.page) if places and not missing else ""
         frames = self.frames.get(clip.sha256, {})
         return {"address": address, "frames": frames, "note": note, "missing": missing, "middle": of.middle}
 
@@ -145,7 +146,7 @@ def place_served(address: str) -> dict[str, Any]:
     """Say where a server's page has a clip, as `ClipMedia.place` does for a report."""
     frames = f"{address.removesuffix('.mp4')}/frames/" if address else dict[int, str]()
     missing = "" if address else "it is no longer where it was judged, has changed, or is in no allowed folder"
-    return {"address": address, "frames": frames, "note": missing, "missing": missing, "middle": "middle"}
+    return {"address": address, "frames": frames, "missing": missing, "middle": "middle"}
 
 
 def make_address(clip: Path, page: Path) -> str:
