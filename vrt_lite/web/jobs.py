@@ -146,12 +146,10 @@ class ServedJob(msgspec.Struct, dict=True, eq=False):
             self.set_state("done")
 
 
-class EventStream(StreamingResponse):
-    """All events of a job after one, and last how it ended. `give_up` is called if the client goes away before."""
-
-    def __init__(self, job: ServedJob, *, after: int = 0, give_up: Callable[[], object] = lambda: None) -> None:
-        headers = {"x-accel-buffering": "no"}  # lets nginx pass each event on when it comes
-        super().__init__(_write_events(job, after, give_up), media_type="text/event-stream", headers=headers)
+def stream_events(job: ServedJob, after: int = 0, give_up: Callable[[], object] = lambda: None) -> StreamingResponse:
+    """Answer with all events of a job after one, and last how it ended. A client that goes away before gives up."""
+    headers = {"x-accel-buffering": "no"}  # lets nginx pass each event on when it comes
+    return StreamingResponse(_write_events(job, after, give_up), media_type="text/event-stream", headers=headers)
 
 
 async def _write_events(job: ServedJob, after: int, give_up: Callable[[], object]) -> AsyncIterator[str]:

@@ -32,7 +32,7 @@ from vrt_lite.viewer.page_file import make_served_page
 from vrt_lite.viewer.pair_view import prepare_pair
 from vrt_lite.viewer.run_view import RunView
 from vrt_lite.web.endpoints import ENDPOINTS, Endpoint, JsonAnswer, answer_error, describe_api
-from vrt_lite.web.jobs import LOOK_SECONDS, EventStream, ServedJob
+from vrt_lite.web.jobs import LOOK_SECONDS, ServedJob, stream_events
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody, VoteBody
 from vrt_lite.web.server_state import ServerState
@@ -58,7 +58,7 @@ async def judge(state: ServerState, request: Request, body: CompareBody | RankBo
 
     await state.do("clips", begin)
     if "text/event-stream" in request.headers.get("accept", ""):
-        return EventStream(job, give_up=lambda: state.queue.cancel(job))
+        return stream_events(job, give_up=lambda: state.queue.cancel(job))
     if not body.wait:
         return JsonAnswer(job, HTTPStatus.ACCEPTED, {"location": f"/v1/jobs/{job.id}"})
     while not job.ended:
@@ -121,8 +121,7 @@ async def cancel_job(state: ServerState, job: str) -> ServedJob:
 @Endpoint("GET", "/v1/jobs/{job}/events")
 async def follow_job(state: ServerState, request: Request, job: str) -> Response:
     """Follow a job (text/event-stream): its events as they happen, those after Last-Event-ID."""
-    after = _read_number(request.headers.get("last-event-id", ""))
-    return EventStream(state.queue.find(job), after=after or 0)
+    return stream_events(state.queue.find(job), _read_number(request.headers.get("last-event-id", "")) or 0)
 
 
 _MOST_PROMPT = 200
@@ -282,7 +281,7 @@ class _OpenedClip(FileResponse):
         kind = kind if kind.startswith("video/") else "application/octet-stream"
         self._opened = contextlib.ExitStack()
         place = self._opened.enter_context(state.clip_store.open(path))
-        super().__init__(place, media_type=kind, headers=_SANDBOX, stat_result=place.stat())
+        super().__init__(place, media_type=kind, headers=_SANDBOX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it, and close it."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, MultipartState, parse_options_header
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from vrt_lite.errors import UsageError
 from vrt_lite.web.refusals import RefusedRequestError
@@ -88,8 +88,6 @@ class BodyReader:
             except TimeoutError:
                 text = "The upload came too slowly, and was ended. Send it again."
                 raise RefusedRequestError(408, "slow", text) from None
-            except ClientDisconnect:
-                raise RefusedRequestError(400, "cut_short", "The upload was cut short.") from None
             if part is None:
                 return
             size += len(part)
