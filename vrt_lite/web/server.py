@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import logging
 import os
 import secrets
@@ -53,10 +52,9 @@ class TimedProtocol(asyncio.Protocol):
     while the server closes the connection."""
 
     def __init__(self, config: Config, **given: Any) -> None:
-        own = copy.copy(config)
-        self._app: ASGIApp = vars(config)["loaded_app"]
-        own.loaded_app = self._serve
-        self._http = H11Protocol(config=own, **given)
+        self._http = H11Protocol(config=config, **given)
+        self._app: ASGIApp = vars(self._http)["app"]
+        self._http.app = self._serve
         self.data_received, self.eof_received = self._http.data_received, self._http.eof_received
         self.pause_writing, self.resume_writing = self._http.pause_writing, self._http.resume_writing
 
