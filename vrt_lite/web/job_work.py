@@ -123,7 +123,8 @@ class JobWork:
             return _list_rewards(ranking, list(zip(body.clips, paths, strict=True)), self.store)
         self._tell_ladders(ranking.ladders)
         # Without the pairs, of which there may be two million: they are in the run.
-        return ranking.to_json() | {"ladders": [ladder.to_json(pairs=False) for ladder in ranking.ladders]}
+        lean = tuple(msgspec.structs.replace(ladder, pairs=()) for ladder in ranking.ladders)
+        return msgspec.structs.replace(ranking, ladders=lean).to_json()
 
     def begins(self, groups: Sequence[ClipGroup], progress: Progress, predicted: TimeRange | None, /) -> None:
         """Tell how much a ranking has to do."""
