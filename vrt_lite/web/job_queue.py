@@ -83,7 +83,10 @@ _ADOPT_SECONDS = 2.0
 
 
 class JobQueue:
-    """The jobs, and the threads that do them. `perform` begins one in such a thread, and returns its result."""
+    """The jobs, and the threads that do them.
+
+    `perform` does one in such a thread: it begins the job when its turn has come, and returns its result.
+    """
 
     def __init__(self, perform: Callable[[ServedJob], dict[str, Any]], files: JobFiles, *, threads: int = 1) -> None:
         self._perform = perform
@@ -126,7 +129,7 @@ class JobQueue:
                 self._files.keep(job)  # without the lock: a disk may take its time
             self._enter(job)
         except (OSError, ShortageError):
-            self._files.forget(job)
+            self.cancel(job)
             with self._lock:
                 del self._jobs[job.id]
             raise
