@@ -97,7 +97,7 @@ def test_a_special_file_is_not_replaced(tmp_path: Path, monkeypatch: pytest.Monk
         with pytest.raises(FileExistsError, match="no regular file"):
             write_file(path, b"data")
         refused = pytest.raises(UsageError, match=r"cannot be written: it is there, and is no regular file\.")
-        with refused, write_page(path, "", ""):
+        with refused, write_page(path, "", ("", (), ())):
             pass
         assert (path.lstat().st_mode, path.lstat().st_ino) == (before.st_mode, before.st_ino)
         assert sorted(tmp_path.iterdir()) == special

@@ -27,24 +27,11 @@ _STEPS = ((LONGEST_SIDE, 85), (LONGEST_SIDE, 70), (384, 60), (320, 50), (240, 40
 """Longest side in pixels and JPEG quality; the first that fits is taken."""
 
 
-class Decoder:
-    """What a page asks of clips; a context manager. The process begins when it is needed. Methods raise VideoError.
+class Decoder(Worker):
+    """What a page asks of clips, in a worker. Methods raise VideoError.
 
     A clip that was judged is the first file of its `places` that has the content that was judged.
     """
-
-    def __init__(self) -> None:
-        self._worker = Worker()
-
-    def __enter__(self) -> Decoder:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process."""
-        self._worker.close()
 
     def check(self, path: Path) -> None:
         """Open a clip, and decode its first frame."""
@@ -69,7 +56,7 @@ class Decoder:
     ) -> _T:
         """Call a function of an open clip in the process."""
         try:
-            return self._worker.call(_open_and_call, function, places, judged, args, seconds=_MOST_SECONDS)
+            return self.call(_open_and_call, function, places, judged, args, seconds=_MOST_SECONDS)
         except WorkerEndedError as error:
             raise VideoError(judged.path if judged else places[0], f"cannot be decoded: {error}") from error
 

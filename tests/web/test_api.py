@@ -327,6 +327,15 @@ def test_other_formats_are_listed_and_played_as_videos(served: Served, formats: 
             assert len(list(file.decode(video=0))) > 30  # Pillow joins equal frames of an animation
 
 
+def test_pictures_with_a_gap_are_listed_and_the_gap_is_told(served: Served) -> None:
+    folder = served.make_folder("gap")
+    write_pictures(STAR, folder / "frames")[3].unlink()
+    [clip] = served.list_clips(folder / "frames")
+    for answer in (served.post("/v1/compare", a=clip["path"], b=CIRCLE), served.client.get(clip["address"])):
+        assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "broken_clip")
+        assert "there is no number 3" in answer.json()["error"]["message"]
+
+
 def test_pictures_are_judged_as_the_library_judges_them_also_when_they_are_sent(served: Served, formats: Path) -> None:
     pictures = [(path.name, path.read_bytes()) for path in sorted((formats / "frames").iterdir())]
     before = served.uploads
@@ -361,6 +370,7 @@ def test_pictures_are_judged_as_the_library_judges_them_also_when_they_are_sent(
         ("0.png 1.png", "1e9", 400),
         ("0.mp4 1.mp4", "", 422),
         ("0.png 1.png a.mp4", "", 422),
+        ("a0.png a1.png b0.png b1.png", "", 422),
     ],
 )
 def test_files_that_are_no_pictures_of_one_clip_are_refused(served: Served, names: str, fps: str, status: int) -> None:

@@ -245,7 +245,7 @@ def test_an_upload_goes_to_the_servers_own_folder_and_leaves_nothing_when_it_is_
         head = (f"POST /v1/{path} HTTP/1.1", f"Content-Type: {kind}", "Content-Length: 4194304")
         with unchanged.connect(*head) as connection:
             connection.sendall(begin + bytes(3 * 2**20))
-            wait_until(lambda: sum(path.stat().st_size for path in arrived("draft-*/*/*")) > 2 * 2**20)
+            wait_until(lambda: sum(path.stat().st_size for path in arrived("draft-*/*/*/*")) > 2 * 2**20)
             assert unchanged.client.get("/v1/jobs").status_code == 200
         wait_until(lambda: not list(arrived("draft-*")))
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import av
@@ -153,7 +154,7 @@ def test_what_was_used_longest_ago_makes_room_for_uploads(tmp_path: Path, monkey
 
 
 def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(
-    state: ServerState, monkeypatch: pytest.MonkeyPatch
+    state: ServerState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opening, may_open = threading.Event(), threading.Event()
 
@@ -167,13 +168,48 @@ def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(
         first, second = (ServedJob("compare", CompareBody(a=STAR, b=CIRCLE)) for _ in range(2))
         state.queue.add(first, keep=False)
         assert opening.wait(10)
-        state.queue.add(second, keep=False)
+        state.queue.add(second, keep=True)
+        assert list((tmp_path / "jobs").iterdir())
         time.sleep(0.3)
         state.queue.cancel(second)
+        assert not list((tmp_path / "jobs").iterdir())
         assert (first.state, second.state) == ("running", "cancelled")
     finally:
         may_open.set()
         state.close()
+
+
+def test_a_job_that_asks_for_another_judge_has_its_turn_and_is_alone_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many ask for the judge that is loaded, and two of them at a time."""
+    lent, told = list[str | None](), list[tuple[str | None, bool]]()
+    both = threading.Event()
+
+    def work(job: ServedJob, state: ServerState) -> dict[str, Any]:
+        model = job.request.model
+        with state.lend_judge(job):
+            lent.append(model)
+            told.append((model, set(lent) == {model}))
+            if len(lent) == 2:
+                both.set()
+            both.wait(20)
+            time.sleep(0.02)
+            lent.remove(model)
+        return {}
+
+    judge = SimpleNamespace(connect=lambda **_: None, close=lambda: None)
+    monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path))
+    monkeypatch.setattr("vrt_lite.web.server_state.Judge", lambda *_, **__: judge)
+    with contextlib.closing(ServerState(work, store=None, folders=(), choice=WantedJudge(jobs=2))) as state:
+        jobs = [ServedJob("compare", CompareBody(a=STAR, b=CIRCLE, model=model)) for model in (*"aaabaaaba", None)]
+        for job in jobs:
+            state.queue.add(job, keep=False)
+        for job in jobs:
+            wait_until(lambda job=job: job.ended)
+        assert {job.state for job in jobs} == {"done"}
+    assert [model for model, _ in told] == [*"aaabaaaba", None]
+    assert all(alone for _, alone in told)
 
 
 def test_a_file_that_ends_the_decoder_ends_no_server() -> None:

@@ -307,6 +307,10 @@ class Judgement:
             raise UsageError(f"This is no judgement of vrt-lite ({error}). {hint}") from error
 
 
+PlainData = dict[str, Any]
+"""What JSON has of a record or of an answer, by name."""
+
+
 def to_plain(record: object) -> Any:
     """Return a record's dicts, lists, texts and numbers, as JSON has them; a path is a text."""
     return json.loads(json.dumps(msgspec.to_builtins(record, enc_hook=str)))  # msgspec's JSON has no lone surrogates

@@ -6,14 +6,15 @@ This package gives it what it draws. A report is one HTML file with the viewer, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vrt_lite.decoder import Decoder
 from vrt_lite.errors import UsageError
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.viewer.clip_media import ClipMedia, list_shown
-from vrt_lite.viewer.page_file import make_table, write_json, write_packed, write_page
+from vrt_lite.viewer.clip_media import ClipMedia, find_places, list_shown
+from vrt_lite.viewer.page_file import write_json, write_packed, write_page
 from vrt_lite.viewer.pair_view import make_pair_table, prepare_pair, write_title
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _write_pair(
     largest = _PAIR_BYTES // max(sum(len(of.first | of.called) for of in shown.values()), 1)
     title = f"{write_title(judgement)}: {' and '.join(clip.name for clip in judgement.inputs)}"
     with write_page(path, title, make_pair_table(judgement), embedded=embed is not None) as file:
-        media = ClipMedia(file, path, decoder, _PAIR_BYTES, largest, beside, embed=embed)
+        media = ClipMedia(file, path, decoder, _PAIR_BYTES, largest, partial(find_places, beside=beside), embed)
         for of in shown.values():
             media.draw(of.clip, of.first | of.called)
         places = {sha256: media.place(of) for sha256, of in shown.items()}
@@ -79,17 +80,17 @@ def _write_run(
 
     view = RunView(run)
     overview = prepare_overview(view)
-    table, clips = make_table(*overview.pop("table")), view.shown.values()
-    with write_page(path, overview["title"], table, embedded=embed is not None) as file:
+    clips = view.shown.values()
+    with write_page(path, overview["title"], overview.pop("table"), embedded=embed is not None) as file:
         write_json(file, "record", {**overview, "block": _BLOCK})
         write_packed(file, "index", view.prepare_index())
-        beside = beside or view.folder
-        media = ClipMedia(file, path, decoder, _RUN_BYTES, _LARGEST_OF_RUN, beside, view.known, embed)
+        find = partial(find_places, beside=beside or view.folder, known=view.known)
+        media = ClipMedia(file, path, decoder, _RUN_BYTES, _LARGEST_OF_RUN, find, embed)
         # The frame that stands for a clip comes first, then first frames, then those that the judge requested.
         for stage in ([{of.middle} for of in clips], [of.first for of in clips], [of.called for of in clips]):
             for of, sources in zip(clips, stage, strict=True):
                 media.draw(of.clip, sources)
         write_packed(file, "media", {sha256: media.place(of) for sha256, of in view.shown.items()})
-        for number, begin in enumerate(range(0, len(view.pairs), _BLOCK)):
-            block = range(begin, min(begin + _BLOCK, len(view.pairs)))
-            write_packed(file, f"b{number}", [view.prepare_pair(at + 1) for at in block])
+        numbers = range(1, len(view.pairs) + 1)
+        for block, begin in enumerate(range(0, len(numbers), _BLOCK)):
+            write_packed(file, f"b{block}", [view.prepare_pair(number) for number in numbers[begin : begin + _BLOCK]])

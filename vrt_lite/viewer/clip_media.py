@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 from urllib.parse import quote
 
@@ -52,13 +53,24 @@ def list_shown(judgements: Iterable[Judgement]) -> dict[str, ShownClip]:
     return found
 
 
+def find_places(
+    clip: JudgedClip, beside: Path | None = None, known: Mapping[str, str] = MappingProxyType({})
+) -> list[Path]:
+    """Find where a clip may lie: at the path `known` for its sha256, where it was judged, in the folder `beside`."""
+    candidates = [known.get(clip.sha256) or clip.path, clip.path]
+    candidates += [beside / clip.path, beside / clip.name] if beside else []
+    try:
+        return [path for path in dict.fromkeys(map(Path, candidates)) if is_clip_there(path)]
+    except (OSError, ValueError):  # a name that this system cannot have
+        return []
+
+
 @dataclass(slots=True)
 class ClipMedia:
     """Writes pictures and copies of clips into the file of a `page`.
 
-    `bytes_left` is what the pictures to come may take, and `largest` about the most that one of them takes. A clip is
-    looked for at the path `known` for its sha256, where it was judged, relative to the folder `beside`, and in it.
-    With `embed` the page has small copies of clips, and it is told what is done now.
+    `bytes_left` is what the pictures to come may take, and `largest` about the most that one of them takes. `find` says
+    where a clip may lie. With `embed` the page has small copies of clips, and it is told what is done now.
     """
 
     file: TextIO
@@ -66,8 +78,7 @@ class ClipMedia:
     decoder: Decoder
     bytes_left: int
     largest: int = LARGEST
-    beside: Path | None = None
-    known: Mapping[str, str] = field(default_factory=dict[str, str])
+    find: Callable[[JudgedClip], list[Path]] = find_places
     embed: Callable[[str], None] | None = None
     copy_bytes_left: int = COPY_BYTES
     frames: dict[str, dict[int, str]] = field(default_factory=dict[str, dict[int, str]])
@@ -81,7 +92,7 @@ class ClipMedia:
         if not wanted or clip.sha256 in self.missing or not self.bytes_left:
             return
         try:
-            drawn = self.decoder.draw_judged(clip, self._find(clip), wanted, largest=self.largest)
+            drawn = self.decoder.draw_judged(clip, self.find(clip), wanted, largest=self.largest)
             for source, picture in drawn.items():
                 data = base64.b64encode(picture).decode()
                 if len(data) > self.bytes_left:
@@ -96,21 +107,19 @@ class ClipMedia:
         """Say where a clip is: a copy in the page, which is written now, or its own file.
 
         That is the film's address, "#id" for what is in the page, empty if it cannot be played; `frames`, ids of
-        pictures by frame, or the beginning of their addresses; `note`, what is played or why nothing is; `missing`, why
-        there are no pictures; and `middle`, the frame that stands for the clip.
+        pictures by frame, or the beginning of their addresses; `note`, which copy is played or why none is; `missing`,
+        why there are no pictures; and `middle`, the frame that stands for the clip.
         """
         clip, missing = of.clip, self.missing.get(of.clip.sha256, "")
-        places = self._find(clip)
+        places = self.find(clip)
+        note = ""
         if self.embed:
             self.embed(f"copying {clip.name} into the report")
             address, note = self._copy(clip, places)
         else:
-            address, note = make_address(places[0], self.page) if places and not missing else "", missing
+            address = make_address(places[0], self.page) if places and not missing else ""
         frames = self.frames.get(clip.sha256, {})
         return {"address": address, "frames": frames, "note": note, "missing": missing, "middle": of.middle}
-
-    def _find(self, clip: JudgedClip) -> list[Path]:
-        return find_places(clip, self.beside, known=self.known.get(clip.sha256, ""))
 
     def _copy(self, clip: JudgedClip, places: Sequence[Path]) -> tuple[str, str]:
         """Write a copy of a clip. Returns its address and what there is to say of it; no address if there is none."""
@@ -137,18 +146,7 @@ def place_served(address: str) -> dict[str, Any]:
     """Say where a server's page has a clip, as `ClipMedia.place` does for a report."""
     frames = f"{address.removesuffix('.mp4')}/frames/" if address else dict[int, str]()
     missing = "" if address else "it is no longer where it was judged, has changed, or is in no allowed folder"
-    return {"address": address, "frames": frames, "note": missing, "missing": missing, "middle": "middle"}
-
-
-def find_places(clip: JudgedClip, beside: Path | None, *, known: str = "") -> list[Path]:
-    """Find where a clip may lie: at the path `known`, where it was judged, relative to the folder `beside`, in it."""
-    try:
-        given = Path(clip.path)
-        candidates = [*([Path(known)] if known else []), given]
-        candidates += [beside / given, beside / clip.name] if beside else []
-        return [path for path in dict.fromkeys(candidates) if is_clip_there(path)]
-    except (OSError, ValueError):  # a name that this system cannot have
-        return []
+    return {"address": address, "frames": frames, "missing": missing, "middle": "middle"}
 
 
 def make_address(clip: Path, page: Path) -> str:

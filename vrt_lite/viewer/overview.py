@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vrt_lite.evaluation.evaluate import figures_of
 from vrt_lite.records.conditions import conditions_of
+from vrt_lite.records.judgement import PlainData
 from vrt_lite.records.labelled import EvalAbout
 from vrt_lite.show.evaluation_sections import (
     FigureSection,
@@ -28,7 +29,7 @@ _MOST_LISTED = 500
 """How many pairs a browser without scripts lists."""
 
 
-def prepare_overview(view: RunView) -> dict[str, Any]:
+def prepare_overview(view: RunView) -> PlainData:
     """Prepare the overview of a run. Its `table` is for a browser without scripts: a caption, headings and rows."""
     prepare = {"rank": prepare_ranking, "eval": _prepare_evaluation}.get(view.run.kind, _prepare_comparisons)
     first = next((judgement for pair in view.pairs if (judgement := view.run.read_pair(pair))), None)
@@ -40,24 +41,21 @@ def prepare_overview(view: RunView) -> dict[str, Any]:
     return overview
 
 
-def _prepare_comparisons(view: RunView) -> dict[str, Any]:
+def _prepare_comparisons(view: RunView) -> PlainData:
     failed = sum(pair.overall is None for pair in view.pairs)
     model = view.run.about.get("model", "")
     lines = (f"Judged by {model}" if model else "", f"{failed} without a verdict" if failed else "", view.run.name)
     named = ((view.name_pair(pair), pair) for pair in view.pairs[:_MOST_LISTED])
     table = [[*names, describe_better(pair, names)] for names, pair in named]
-    title = count_of(len(view.pairs), "comparison")
     return {
-        "title": title,
-        "heading": title,
-        "lead": "",
+        "title": count_of(len(view.pairs), "comparison"),
         "lines": [line for line in lines if line],
         "warnings": list_warnings(conditions_of(view.run.results())),
         "table": ("Comparisons", ("Video 1", "Video 2", "Better"), table),
     }
 
 
-def _prepare_evaluation(view: RunView) -> dict[str, Any]:
+def _prepare_evaluation(view: RunView) -> PlainData:
     """Prepare everything that the viewer shows of an evaluation."""
     figures, about = figures_of(view.run), view.run.read_about(EvalAbout, "an evaluation")
     heading, name, sections = _write_heading(figures), name_set(figures), list_sections(figures)

@@ -126,7 +126,7 @@ function showClip(clip, video, place, poster) {
   } else if (source) {
     shown = makeVideo(video, source, label, { poster, seconds, fps, width, height });
   } else {
-    const why = place.note || `it was not found where it was judged (${clip.path}), or has changed`;
+    const why = place.note || place.missing || `it was not found where it was judged (${clip.path}), or has changed`;
     shown = h.p({ class: "absent" }, said(name), " cannot be played here: ", said(why), ".");
   }
   const note = source && place.note ? quiet(place.note) : "";

@@ -11,7 +11,7 @@ from vrt_lite.records.judgement import Judgement
 from vrt_lite.show import pair_words
 from vrt_lite.show.pair_words import list_preferences, write_headline
 from vrt_lite.show.words import capitalize_first, percent
-from vrt_lite.viewer.page_file import make_table
+from vrt_lite.viewer.page_file import PlainTable
 from vrt_lite.withholding import withhold_alignment
 
 _QUOTED = ("text", "snapshot", "thought")
@@ -54,7 +54,7 @@ def write_title(judgement: Judgement) -> str:
     return f"{words}, but the orders disagree" if differ else words
 
 
-def make_pair_table(judgement: Judgement) -> str:
+def make_pair_table(judgement: Judgement) -> PlainTable:
     """Make the table of a verdict for a browser without scripts."""
     rows: list[list[str]] = []
     for of in list_preferences(judgement):
@@ -62,4 +62,4 @@ def make_pair_table(judgement: Judgement) -> str:
         rows.append([of.name, capitalize_first(of.words), *shares])
     one, two = (clip.name for clip in judgement.inputs)
     caption = f"{write_title(judgement)}. Video 1: {one}. Video 2: {two}."
-    return make_table(caption, ("Dimension", "Better", "Video 1", "Tie", "Video 2"), rows)
+    return caption, ("Dimension", "Better", "Video 1", "Tie", "Video 2"), rows

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank_run import read_groups, read_rank_about
-from vrt_lite.records.judgement import to_plain
+from vrt_lite.records.judgement import PlainData, to_plain
 from vrt_lite.records.ladders import Ladder
 from vrt_lite.show.leaderboard import describe_conclusion, list_columns, list_notes
 from vrt_lite.show.words import DIMENSION_NAMES, list_warnings, name_judge
@@ -19,7 +17,7 @@ _GROUPS = 40
 _MATRIX_CLIPS = 30
 
 
-def prepare_ranking(view: RunView) -> dict[str, Any]:
+def prepare_ranking(view: RunView) -> PlainData:
     """Prepare everything that the viewer shows of a ranking."""
     ladders = [rate_group(group) for group in read_groups(view.run)]
     title, leader, about = f"{len(ladders)} groups ranked", "", read_rank_about(view.run)
@@ -43,7 +41,7 @@ def prepare_ranking(view: RunView) -> dict[str, Any]:
     }
 
 
-def describe_ladder(ladder: Ladder, *, most: int | None = None) -> dict[str, Any]:
+def describe_ladder(ladder: Ladder, *, most: int | None = None) -> PlainData:
     """Describe a ladder, without its pairs, and what is said of it in words. `most` limits it to the best clips."""
     record = ladder.to_json(pairs=False)
     if most is not None:
@@ -68,7 +66,7 @@ def _describe_counts(ladders: list[Ladder]) -> str:
     return f"{words}, {failed} without a verdict" if failed else words
 
 
-def _make_matrix(view: RunView, ladder: Ladder) -> dict[str, Any]:
+def _make_matrix(view: RunView, ladder: Ladder) -> PlainData:
     """Make the matrix of the best clips: the judged pairs of them, with their numbers."""
     best = [standing.clip for standing in ladder.standings][:_MATRIX_CLIPS]
     pairs = [pair for pair in ladder.pairs if set(pair.clips) <= set(best)]

@@ -213,10 +213,10 @@ function showConfusion(counts) {
 }
 
 /** The overview of an evaluation, or of comparisons. */
-export function showEvaluation({ heading, lines, lead, warnings, sections = [], charts = [], figures }) {
+export function showEvaluation({ title, heading, lines, lead, warnings, sections = [], charts = [], figures }) {
   const facts = h.p({ class: "how" }, lines.map((line, at) => [at ? " · " : "", h.bdi(line)]));
   const known = [lead && h.p({ class: "lead" }, said(lead)), listWarnings(warnings)];
   const counts = figures?.confusion[figures.main];
   const plots = charts.length > 0 && h.section(h.h2("Plots"), charts.map(showChart), counts && showConfusion(counts));
-  return [h.header(makeTitle(heading), facts), known, sections.map(showSection), plots];
+  return [h.header(makeTitle(heading ?? title), facts), known, sections.map(showSection), plots];
 }

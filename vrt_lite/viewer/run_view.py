@@ -37,10 +37,10 @@ class RunView:
 
     def __init__(self, run: Run) -> None:
         """View a run. UsageError if it has no judgements yet."""
-        if next(iter(run.results()), None) is None:
-            raise UsageError(f"Run {run.name!r} has no judgements yet: there is nothing to report.")
         self.run = run
         self.pairs = run.pairs()
+        if not self.pairs:
+            raise UsageError(f"Run {run.name!r} has no judgements yet: there is nothing to report.")
         self._ranked = read_rank_about(run).clips if run.kind == "rank" else ()
 
     @cached_property
@@ -73,8 +73,8 @@ class RunView:
     @property
     def folder(self) -> Path | None:
         """The folder beside which an evaluation has its clips."""
-        about = self.run.read_about(EvalAbout, "an evaluation") if self.run.kind == "eval" else None
-        return Path(about.folder) if about and about.folder else None
+        folder = self.run.read_about(EvalAbout, "an evaluation").folder if self.run.kind == "eval" else None
+        return Path(folder) if folder else None
 
     def name_pair(self, pair: JudgedPair) -> tuple[str, str]:
         """Name the clips of a pair."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-from vrt_lite.clip_files import ClipFiles, find_files, group_pictures, is_clip_there
+from vrt_lite.clip_files import find_files, group_pictures, is_clip_there
 from vrt_lite.decoder import Decoder
 from vrt_lite.disk import write_file
 from vrt_lite.errors import MissingClipError, VideoError
@@ -53,14 +53,19 @@ class ClipStore:
         if clip.startswith("upload:"):
             return self.uploads.find(clip)
         path = self._resolve(clip)
+        self._check(path)
+        return path
+
+    def _check(self, path: Path) -> None:
+        """Raise RefusedRequestError unless these are the files of a clip, all in an allowed folder or the uploads."""
         try:
-            found = find_files(path)
+            files = find_files(path).files
         except VideoError as error:
             status = 404 if isinstance(error, MissingClipError) else 400
-            raise RefusedRequestError(status, error.kind, f"{clip[:200]!r} {error.reason}.") from error
-        if not self._is_all_inside(found):
-            raise self._refuse(clip)
-        return path
+            raise RefusedRequestError(status, error.kind, f"{str(path)[:200]!r} {error.reason}.") from error
+        # Of thousands of pictures only those that are links need a look of their own.
+        if not all(map(self._is_inside, {file if os.path.islink(file) else file.parent for file in files})):  # noqa: PTH114 - far quicker
+            raise self._refuse(str(path))
 
     @contextlib.contextmanager
     def open(self, path: Path) -> Generator[Path]:
@@ -69,9 +74,9 @@ class ClipStore:
         Raises as `find` does. Numbered pictures are checked before and after, as is everything but on Linux.
         """
         if not _CAN_PIN or not os.path.isfile(path):  # noqa: PTH113 - it raises nothing
-            self.check_allowed(path)
+            self._check(path)
             yield path
-            self.check_allowed(path)
+            self._check(path)
             return
         try:
             file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -79,17 +84,17 @@ class ClipStore:
             raise self._refuse(str(path)) from None
         try:
             opened = Path(f"/proc/{os.getpid()}/fd/{file}")  # a link to where the file is, whatever led to it
-            if not opened.is_file() or not self._is_inside(opened):
-                raise self._refuse(str(path))
+            self._check(opened)
             yield opened
         finally:
             os.close(file)
 
-    def copy(self, path: Path) -> Path:
-        """Return a small copy of a clip that every browser plays; it is made at the first call. Raises as `open` does.
+    def copy(self, address: str) -> Path:
+        """Return a small copy of the clip of an address that every browser plays; it is made at the first call.
 
-        OSError if it cannot be kept; VideoError if there can be none.
+        Raises as `find_address` and `open` do; OSError if it cannot be kept; VideoError if there can be none.
         """
+        path = self.find_address(address)
         with self.open(path) as opened:
             stamp, _ = find_files(opened).stamp()
             name = hashlib.sha256(f"{path}\n{stamp}".encode("utf-8", "surrogateescape")).hexdigest()
@@ -124,7 +129,7 @@ class ClipStore:
         entries = sorted((entry for entry in path.iterdir() if not entry.name.startswith(".")), key=natural_key)
         folders = [entry for entry in entries if entry.is_dir() and self._is_inside(entry)]
         patterns = [path / pattern for pattern in group_pictures(entry.name for entry in entries)]
-        clips = [clip for clip in (*patterns, *list_videos(path)) if is_clip_there(clip) and self.is_allowed(clip)]
+        clips = [clip for clip in (*patterns, *list_videos(path)) if self.is_allowed(clip)]
         return {
             "path": str(path),
             "folders": [{"path": str(entry), "name": entry.name} for entry in folders[:_MOST_LISTED]],
@@ -133,23 +138,16 @@ class ClipStore:
 
     def describe(self, path: Path) -> dict[str, str]:
         """Return the name of a clip, and the address at which a page plays it."""
-        return {"name": name_clip(path), "address": self.make_address(path)}
+        own = path.parts[-2:] if "%" in path.name else [path.name]  # "%04d.png" alone says nothing
+        return {"name": "/".join(own), "address": self.make_address(path)}
 
     def is_allowed(self, path: Path) -> bool:
-        """Return whether a clip may be used: its files lie, all links followed, in an allowed folder or the uploads."""
-        with contextlib.suppress(VideoError):
-            return self._is_all_inside(find_files(path))
-        return self._is_inside(path)
-
-    def check_allowed(self, path: Path) -> None:
-        """Raise RefusedRequestError unless a path may be used."""
-        if not self.is_allowed(path):
-            raise self._refuse(str(path))
-
-    def _is_all_inside(self, clip: ClipFiles) -> bool:
-        # Of thousands of pictures only those that are links need a look of their own.
-        links = [file for file in clip.files if os.path.islink(file)]  # noqa: PTH114 - far quicker
-        return all(map(self._is_inside, (*links, clip.files[0].parent)))
+        """Return whether a clip is there and may be used, even if it is no whole one: who judges it is told why."""
+        try:
+            self._check(path)
+        except RefusedRequestError as refused:
+            return refused.refusal == VideoError.kind and is_clip_there(path) and self._is_inside(path)
+        return True
 
     def _is_inside(self, path: Path) -> bool:
         try:
@@ -171,10 +169,10 @@ class ClipStore:
         return f"/clips/{name}" if path.suffix.lower() in _PLAYED else f"/clips/{name}.mp4"
 
     def find_address(self, name: str) -> Path:
-        """Find the file of an address. RefusedRequestError if there is none, or it may not be played any more."""
+        """Find the file of an address. RefusedRequestError if there is none; `open` says whether it may be played."""
         with self._lock:
             path = self._addresses.get(name.removesuffix(".mp4"))
-        if path is None or not self.is_allowed(path) or not is_clip_there(path):
+        if path is None:
             raise RefusedRequestError(404, "missing_clip", "There is no such clip.")
         return path
 
@@ -195,8 +193,3 @@ class ClipStore:
 
 
 _CAN_PIN = sys.platform == "linux"  # elsewhere a path of an open file shares its position, or there is none
-
-
-def name_clip(path: Path) -> str:
-    """Return the last part of a clip's path; of numbered pictures the last two."""
-    return "/".join(path.parts[-1 - ("%" in path.name) :])

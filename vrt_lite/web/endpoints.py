@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from vrt_lite import __version__
+from vrt_lite.records.judgement import PlainData
 from vrt_lite.web.jobs import ServedJob
 from vrt_lite.web.server_state import Lane, ServerState
 
@@ -61,7 +62,7 @@ ENDPOINTS: list[Endpoint] = []
 
 @dataclass
 class Endpoint:
-    """One method of one path, a decorator of the function that serves it.
+    """One method of one path, a decorator of the function that serves it. A type of a `body` describes what it does.
 
     A form may hold clips in its fields `files`, in place of the JSON of a `body`. What is answered is an `answer`.
     """
@@ -79,7 +80,7 @@ class Endpoint:
         self.function = function
         signature = inspect.signature(function, eval_str=True)
         self.parameters = signature.parameters
-        if "body" in self.parameters:
+        if "body" in self.parameters and self.body is None:
             self.body = self.parameters["body"].annotation
         if signature.return_annotation is ServedJob:
             self.answer = ServedJob
@@ -90,9 +91,9 @@ class Endpoint:
         """Make the route; errors are answered elsewhere."""
 
         async def serve(request: Request) -> Response:
-            given: dict[str, Any] = {**request.query_params, **request.path_params, "state": state, "request": request}
+            given: PlainData = {**request.query_params, **request.path_params, "state": state, "request": request}
             if self.body and "body" in self.parameters:
-                given["body"] = await state.body_reader.read_json(request, self.body)
+                given["body"] = await state.body_reader.read(request, self.body, *self.files)
             arguments = [given.get(name, parameter.default) for name, parameter in self.parameters.items()]
             if inspect.iscoroutinefunction(self.function):
                 return self._answer(await self.function(*arguments))
@@ -100,9 +101,9 @@ class Endpoint:
 
         return Route(self.path, serve, methods=[self.method])
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> PlainData:
         """Describe it in OpenAPI."""
-        words = " ".join((inspect.getdoc(self.function) or "").split())
+        words = " ".join((inspect.getdoc(self.body or self.function) or "").split())
         content = _content(self.body) if self.body else {}
         if self.files:
             fields = {name: {"type": "string", "format": "binary"} for name in self.files} | {"fps": {"type": "string"}}
@@ -131,12 +132,12 @@ class Endpoint:
         return answer if isinstance(answer, Response) else JsonAnswer(answer, self.status)
 
 
-def describe_api() -> dict[str, Any]:
+def describe_api() -> PlainData:
     """Describe the API in OpenAPI 3.1, as plain data."""
     endpoints = [endpoint for endpoint in ENDPOINTS if endpoint.path.startswith("/v1/")]
     kinds = dict.fromkeys(kind for e in endpoints for kind in (e.body, e.answer, ErrorAnswer) if kind)
     _, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, PlainData] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = endpoint.describe()
     return {
@@ -147,6 +148,6 @@ def describe_api() -> dict[str, Any]:
     }
 
 
-def _content(kind: type[Any] | None) -> dict[str, Any]:
+def _content(kind: type[Any] | None) -> PlainData:
     schema = {"$ref": f"#/components/schemas/{kind.__name__}"} if kind else {"type": "object"}
     return {"application/json": {"schema": schema}}

@@ -1,4 +1,4 @@
-"""One queue before one judge: jobs wait in it, and as many threads as judgements can run at once do them in order.
+"""One queue before one judge: as many threads as judgements can run at once do the jobs in order.
 
 A ranking gives way between two judgements to a job that is short, and goes on after it: what it has judged is in the
 store. What the queue has no room for is refused, with a time after which to try again. Jobs that are not done are kept
@@ -11,18 +11,18 @@ import contextlib
 import json
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Condition, Thread
+from threading import RLock, Thread
 from typing import Any, Final
 
 import msgspec
 
 from vrt_lite.disk import locked, write_file
-from vrt_lite.errors import UsageError
+from vrt_lite.errors import ShortageError, UsageError
 from vrt_lite.runs.database import Owner, is_alive, new_owner
-from vrt_lite.web.jobs import JobState, ServedJob, StoppedError
+from vrt_lite.shortage import ThreadPool
+from vrt_lite.web.jobs import ServedJob, StoppedError
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import BODIES, MOST_BODY_BYTES, JobKind, read_body
 
@@ -78,65 +78,47 @@ class JobFiles:
 MOST_WAITING: Final = 32
 _MOST_ENDED = 64
 """How many jobs that have ended are remembered."""
-_MOST_FOLLOWED: Final = 16
-"""How many of these keep the events of their work: a client may still read them."""
 _RETRY_SECONDS = 5
-_POLL_SECONDS = 0.2
 _ADOPT_SECONDS = 2.0
 
 
 class JobQueue:
-    """The jobs, and the threads that do them. `perform` does one in such a thread, and returns its result.
+    """The jobs, and the threads that do them.
 
-    `admits` says whether a job may begin while others run: it may need another judge.
+    `perform` does one in such a thread: it begins the job when its turn has come, and returns its result.
     """
 
-    def __init__(
-        self,
-        perform: Callable[[ServedJob], dict[str, Any]],
-        files: JobFiles,
-        *,
-        admits: Callable[[ServedJob, int], bool] = lambda job, running: True,
-        threads: int = 1,
-    ) -> None:
+    def __init__(self, perform: Callable[[ServedJob], dict[str, Any]], files: JobFiles, *, threads: int = 1) -> None:
         self._perform = perform
         self._files = files
-        self._admits = admits
-        self._changed = Condition()
+        self._lock = RLock()
         self._jobs: dict[str, ServedJob] = {}
-        self._waiting: deque[ServedJob] = deque()
-        self._running: set[ServedJob] = set()
         self._closing = False
-        self._threads = [Thread(target=self._work, name=f"job {n}", daemon=True) for n in range(threads)]
-        for thread in (*self._threads, Thread(target=self._adopt, name="adopting", daemon=True)):
-            thread.start()
+        self._pool = ThreadPool(threads, "job")
+        Thread(target=self._adopt, name="adopting", daemon=True).start()
 
     def adopt_jobs(self) -> None:
         """Go on with what servers have left that do not run any more. This is called now and then."""
         found = self._files.take_over()
-        with self._changed:
+        with self._lock:
             self._jobs |= {job.id: job for job in found}
-            self._waiting += found
-            self._changed.notify_all()
+            for job in found:
+                self._enter(job)
 
     def close(self) -> None:
         """Stop the jobs in progress at their next event, and end the threads. What waits stays in its files."""
-        with self._changed:
+        with self._lock:
             self._closing = True
-            for job in self._running:
+            for job in self._jobs.values():
                 job.stop.set(StoppedError("queued"))
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
+        self._pool.shutdown(cancel_futures=True)
 
     def add(self, job: ServedJob, *, keep: bool) -> None:
         """Put a job in the queue; with `keep` a server that starts after a crash finds it.
 
         RefusedRequestError, with a time, if the queue is full; OSError if the disk is.
         """
-        with self._changed:
-            if self._closing:
-                raise RefusedRequestError(503, "ending", "The server is ending.", retry_seconds=10)
+        with self._lock:
             waiting = sum(other.state == "queued" for other in self._jobs.values())
             if waiting >= MOST_WAITING:
                 text = f"{waiting} jobs wait already. Try again in {_RETRY_SECONDS} s."
@@ -145,98 +127,63 @@ class JobQueue:
         try:
             if keep:
                 self._files.keep(job)  # without the lock: a disk may take its time
-        except OSError:
-            with self._changed:
+            self._enter(job)
+        except (OSError, ShortageError):
+            self.cancel(job)
+            with self._lock:
                 del self._jobs[job.id]
             raise
-        with self._changed:
-            if job.ended:  # it was cancelled meanwhile
-                self._files.forget(job)
-            else:
-                self._waiting.append(job)
-            self._forget_old()
-            self._changed.notify_all()
+        self._forget_old()
 
     def find(self, id: str) -> ServedJob:  # noqa: A002
         """Find a job. RefusedRequestError if there is none, or it ended long ago."""
-        with self._changed:
-            if job := self._jobs.get(id):
-                return job
+        if job := self._jobs.get(id):
+            return job
         raise RefusedRequestError(404, "missing_job", f"There is no job {id[:40]!r}. What it judged is in the runs.")
 
     def jobs(self) -> Sequence[ServedJob]:
         """Return all jobs that are remembered, the newest first."""
-        with self._changed:
-            return sorted(self._jobs.values(), key=lambda job: -job.created)
+        with self._lock:
+            return list(reversed(self._jobs.values()))
 
-    def cancel(self, job: ServedJob) -> ServedJob:
-        """Cancel a job: at once if it waits, else at its next event; return what it is then."""
-        with self._changed:
-            if job in self._running:
-                job.stop.set(StoppedError("cancelled"))
-            elif not job.ended:
-                if job in self._waiting:
-                    self._waiting.remove(job)
-                self._put(job, "cancelled")
-        return job
+    def cancel(self, job: ServedJob) -> None:
+        """Cancel a job: at once if it waits, else at its next event."""
+        job.cancel()
+        if job.ended:
+            self._files.forget(job)
 
     def is_short_job_queued(self) -> bool:
         """Return whether a job that is shorter than a ranking waits."""
-        with self._changed:
-            return any(job.kind != "rank" for job in self._waiting)
+        return any(job.kind != "rank" and job.state == "queued" for job in self.jobs())
 
     def _adopt(self) -> None:
         while not self._closing:
             time.sleep(_ADOPT_SECONDS)
-            with contextlib.suppress(OSError):  # of a full disk, until it has room
+            with contextlib.suppress(OSError, ShortageError):  # of a full disk, until it has room
                 self.adopt_jobs()
 
-    def _work(self) -> None:
-        while job := self._take():
-            self._do(job)
-
-    def _take(self) -> ServedJob | None:
-        """Wait for the first job until it may begin; None when the queue is closed."""
-        with self._changed:
-            while not self._closing:
-                if self._waiting and self._admits(self._waiting[0], len(self._running)):
-                    job = self._waiting.popleft()
-                    self._running.add(job)
-                    return job
-                self._changed.wait(_POLL_SECONDS if self._waiting else None)
-        return None
+    def _enter(self, job: ServedJob) -> None:
+        """Let a thread do a job when those before it are done."""
+        with self._lock:
+            if not self._closing:
+                self._pool.submit(self._do, job)
 
     def _do(self, job: ServedJob) -> None:
         """Do a job to its end, or until it is stopped. Whatever it does, the next one is served."""
-        state, result = None, None
+        result: dict[str, Any] | BaseException
         try:
-            job.set_state("running")
             result = self._perform(job)
-        except StoppedError as stopped:
-            state = stopped.state
         except BaseException as error:
-            result = error
-        with self._changed:
-            self._running.discard(job)
-            if state:
-                self._put(job, state)
-            else:
-                self._files.forget(job)
-                job.end(result or {})
-            self._changed.notify_all()
-
-    def _put(self, job: ServedJob, state: JobState) -> None:
-        """Put a job into a state, and in the queue if that is its state."""
-        if state == "queued":
-            self._waiting.append(job)
-        else:
+            result = job.stop.error or error
+        if not job.ended:
+            job.end(result)
+        if job.ended:
             self._files.forget(job)
-        job.set_state(state)
+        else:
+            self._enter(job)
 
     def _forget_old(self) -> None:
         """Forget the oldest jobs that have ended, beyond a number: their judgements are in the store."""
-        ended = [job for job in self._jobs.values() if job.ended]
-        for job in ended[: max(len(ended) - _MOST_ENDED, 0)]:
-            del self._jobs[job.id]
-        for job in ended[:-_MOST_FOLLOWED]:
-            job.drop_events()
+        with self._lock:
+            for job in [job for job in self._jobs.values() if job.ended][:-_MOST_ENDED]:
+                del self._jobs[job.id]

@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from vrt_lite.api import Judge
 from vrt_lite.errors import NoVerdictError, VideoError
 from vrt_lite.interfaces import (
-    Encoding,
     Event,
     OrderEnded,
     Predicted,
-    Prefill,
     RoundBegan,
     RoundEnded,
     TimeRange,
@@ -35,7 +32,7 @@ from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import Label, rank_clips
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.records.joining import add_warning, warn_of_one_order
-from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.judgement import Judgement, PlainData
 from vrt_lite.records.ladders import Ladder, Ranking
 from vrt_lite.records.pairs import Result, join_results
 from vrt_lite.records.progress import Progress
@@ -59,90 +56,92 @@ _MOST_SHOWN = 100
 """How many clips of a group the live leaderboard shows."""
 
 
+@dataclass
 class JobWork:
     """Does one job, and tells it how its judging goes.
-
 
     Between two judgements it may stop the work, or give way to a shorter job.
     """
 
-    def __init__(self, job: ServedJob, state: ServerState, judge: Judge, store: Store) -> None:
-        self._job = job
-        self._state = state
-        self._judge = judge
-        self._store = store
-        self._reader = PartReader()
-        self._exchanged = False
-        self._spaces: tuple[Workspace, ...] = ()
-        self._groups: Sequence[ClipGroup] = ()
-        self._told = 0.0
+    job: ServedJob
+    state: ServerState
+    judge: Judge
+    store: Store
+    _reader: PartReader = field(default_factory=PartReader)
+    _exchanged: bool = False
+    _spaces: tuple[Workspace, ...] = ()
+    _groups: Sequence[ClipGroup] = ()
+    _told: float = 0.0
 
-    def compare(self, body: CompareBody) -> dict[str, Any]:
+    def compare(self, body: CompareBody) -> PlainData:
         """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
-        clips = one, two = (self._state.clip_store.find(body.a), self._state.clip_store.find(body.b))
-        results: dict[int, Result] = {}
-        orders = 2 if body.both_orders and self._store.digest(one) != self._store.digest(two) else 1
-
-        def list_tasks() -> Iterator[Task | None]:
-            for exchanged in range(orders):
-                self._job.tell(Progress(exchanged, orders))
-                self._begin_pair(clips, exchanged=bool(exchanged))
-                first, second = clips[::-1] if exchanged else clips
-                yield Task(first, second, body.prompt, exchanged)
-            while len(results) < orders:  # someone else is judging the same
-                self._job.stop.check()
-                yield None
+        clips = one, two = (self.state.clip_store.find(body.a), self.state.clip_store.find(body.b))
+        both = body.both_orders and self.store.digest(one) != self.store.digest(two)
+        orders = (clips, (two, one)) if both else (clips,)
+        looks = [self.judge.look_at(clip) for clip in clips]
+        self._spaces = tuple(look.workspace for look in looks)
+        about = [
+            self.state.clip_store.describe(clip) | {"seconds": look.duration_seconds}
+            for clip, look in zip(clips, looks, strict=True)
+        ]
+        run = begin_daily_run(self.store, self.judge)
+        results: list[Result] = []
 
         def keep(task: Task, result: Result, now: bool) -> None:
-            results[task.label] = result
+            results.append(result)
 
-        run = begin_daily_run(self._store, self._judge)
-        judge_all(list_tasks(), run, store=self._store, judge=self._judge, done=keep, observe=self.observe)
-        judgement = _read_judgement(run, [result for _, result in sorted(results.items())], clips, body)
+        for number, order in enumerate(orders):
+            self._exchanged = bool(number)
+            self.job.tell(Progress(number, len(orders)))
+            self.job.add("pair", clips=about, exchanged=self._exchanged)
+            task = Task(*order, body.prompt)
+            judge_all(iter([task]), run, store=self.store, judge=self.judge, done=keep, observe=self.observe)
+        judgement = _read_judgement(run, results, clips, body)
         return {"judgement": judgement.to_json(), "lines": list_verdict(judgement), "run": run.name}
 
-    def rank(self, body: RankBody | RewardsBody) -> dict[str, Any]:
+    def rank(self, body: RankBody | RewardsBody) -> PlainData:
         """Rank clips; return the ranking's JSON, or the reward of each clip. It goes on where it stopped."""
-        clip_store, effort = self._state.clip_store, Effort(both_orders=body.both_orders, budget=body.budget)
+        clip_store, effort = self.state.clip_store, Effort(both_orders=body.both_orders, budget=body.budget)
         if isinstance(body, RewardsBody):
             paths = [clip_store.find(clip) for clip in body.clips]
             # A run stands for one prompt and one judge.
-            name = f"rewards-{hashlib.sha256(f'{self._judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
+            name = f"rewards-{hashlib.sha256(f'{self.judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
         else:
             paths = [path for clip in body.clips for path in clip_store.find_all(clip)]
             effort = replace(effort, confidence=body.confidence, exclude_flagged=body.exclude_flagged)
             name = body.name
         ranking = rank_clips(
             [Group("", body.prompt, tuple(paths))],
-            store=self._store,
-            judge=self._judge,
+            store=self.store,
+            judge=self.judge,
             watcher=self,
             effort=effort,
             name=name,
-            jobs=self._state.choice.jobs,
+            jobs=self.state.choice.jobs,
         )
         if isinstance(body, RewardsBody):
-            return _list_rewards(ranking, list(zip(body.clips, paths, strict=True)), self._store)
+            return _list_rewards(ranking, list(zip(body.clips, paths, strict=True)), self.store)
         self._tell_ladders(ranking.ladders)
         # Without the pairs, of which there may be two million: they are in the run.
-        return ranking.to_json() | {"ladders": [ladder.to_json(pairs=False) for ladder in ranking.ladders]}
+        lean = tuple(msgspec.structs.replace(ladder, pairs=()) for ladder in ranking.ladders)
+        return msgspec.structs.replace(ranking, ladders=lean).to_json()
 
     def begins(self, groups: Sequence[ClipGroup], progress: Progress, predicted: TimeRange | None, /) -> None:
         """Tell how much a ranking has to do."""
         self._groups = groups
-        self._job.tell(msgspec.structs.replace(progress, seconds_left=predicted and predicted.middle))
-        self._continue(at_once=True)
+        self.job.tell(msgspec.structs.replace(progress, seconds_left=predicted and predicted.middle))
+        self._continue()
 
     def judged(self, label: Label, result: Result, progress: Progress, /) -> None:
         """Tell what was judged for a ranking."""
-        self._job.tell(progress)
+        self.job.tell(progress)
         words = describe_judgement(self._groups, label, result)
-        self._job.add("pair", words=self._state.clip_store.uploads.hide(words))
-        self._continue(at_once=False)
+        self.job.add("pair", words=self.state.clip_store.uploads.hide(words))
+        self._continue()
 
     def observe(self, event: Event, /) -> None:
         """Tell what the judge does."""
-        job = self._job
+        job = self.job
         match event:
             case Predicted(predicted):
                 if self._spaces and job.progress:  # of a comparison; a ranking has its own
@@ -157,44 +156,34 @@ class JobWork:
             case OrderEnded():
                 pass
             case _:
-                done, total = (event.done, event.total) if isinstance(event, Encoding | Prefill) else (0, 0)
+                done, total = getattr(event, "done", 0), getattr(event, "total", 0)
                 job.add("stage", words=capitalize_first(describe_event(event)), done=done, total=total)
-
-    def _begin_pair(self, clips: tuple[Path, Path], *, exchanged: bool) -> None:
-        """Tell that one order of a comparison begins. VideoError if a clip cannot be used."""
-        looks = [self._judge.look_at(path) for path in clips]
-        self._exchanged = exchanged
-        self._spaces = tuple(look.workspace for look in (looks[::-1] if exchanged else looks))
-        about = [
-            self._state.clip_store.describe(path) | {"seconds": look.duration_seconds}
-            for path, look in zip(clips, looks, strict=True)
-        ]
-        self._job.add("pair", clips=about, exchanged=exchanged)
 
     def _tell_ladders(self, ladders: Iterable[Ladder]) -> None:
         """Tell the leaderboards."""
         self._told = time.monotonic()
-        groups, media = list[dict[str, Any]](), dict[str, Any]()
+        groups, media = list[PlainData](), PlainData()
         for ladder in ladders:
             groups.append(describe_ladder(ladder, most=_MOST_SHOWN))
             for clip in ladder.ranked[:_MOST_SHOWN]:
-                media[clip.sha256] = place_served(self._state.clip_store.make_address(clip.path))
-        judge = name_judge(self._judge.describe()["--model"], self._judge.scope)
-        self._job.add("ladder", groups=groups, media=media, judge=judge)
+                media[clip.sha256] = place_served(self.state.clip_store.make_address(clip.path))
+        judge = name_judge(self.judge.describe()["--model"], self.judge.scope)
+        self.job.add("ladder", groups=groups, media=media, judge=judge)
 
-    def _continue(self, *, at_once: bool) -> None:
+    def _continue(self) -> None:
         """Tell the leaderboards now and then; StoppedError if the job was asked to stop, or gives way."""
-        if at_once or time.monotonic() - self._told > _LADDER_SECONDS:
+        if time.monotonic() - self._told > _LADDER_SECONDS:
             self._tell_ladders(map(rate_group, self._groups))
-        self._job.stop.check()
-        if self._job.kind == "rank" and self._state.queue.is_short_job_queued():
+        self.job.stop.check()
+        if self.job.kind == "rank" and self.state.queue.is_short_job_queued():
             raise StoppedError("queued")
 
-    def _place(self, frame: FrameRef) -> dict[str, Any]:
+    def _place(self, frame: FrameRef) -> PlainData:
         """Say where a frame lies, by the videos as given and not as shown."""
-        space = self._spaces[frame.clip]
+        clip = frame.clip ^ self._exchanged
+        space = self._spaces[clip]
         return {
-            "video": (frame.clip ^ self._exchanged) + 1,
+            "video": clip + 1,
             "source": space.source[frame.index],
             "seconds": round(space.seconds[frame.index], 3),
             "called": frame.called,
@@ -204,7 +193,7 @@ class JobWork:
 _NAME = re.compile(r"""^(['"]).*?\1 """)
 
 
-def perform_job(job: ServedJob, state: ServerState) -> dict[str, Any]:
+def perform_job(job: ServedJob, state: ServerState) -> PlainData:
     """Do a job; return its result as plain data. Raises what the judge raises, and StoppedError."""
     try:
         with state.lend_judge(job) as (judge, store):
@@ -235,7 +224,7 @@ def _read_judgement(run: Run, results: list[Result], clips: tuple[Path, Path], b
     return judgement
 
 
-def _list_rewards(ranking: Ranking, clips: list[tuple[str, Path]], store: Store) -> dict[str, Any]:
+def _list_rewards(ranking: Ranking, clips: list[tuple[str, Path]], store: Store) -> PlainData:
     """Return a scalar for each clip, in their order: its strength in log odds around the mean of these clips.
 
     A clip that cannot be used, or got no verdict, has null and a reason. Clips with the same content have the same
@@ -245,18 +234,18 @@ def _list_rewards(ranking: Ranking, clips: list[tuple[str, Path]], store: Store)
     if not ladder.standings:
         raise NoVerdictError(next((of.reason for of in ladder.unranked), "No pair got a verdict."))
     broken = {out.path: out.reason for out in ranking.left_out if out.broken}
-    rated = {ladder.clips[standing.clip].sha256: standing.ratings[OVERALL] for standing in ladder.standings}
-    reasons = {ladder.clips[of.clip].sha256: of.reason for of in ladder.unranked}
-    flags = {clip.sha256: describe_flags(clip.flags) for clip in ladder.clips}
-
-    def describe(clip: str, path: Path) -> dict[str, Any]:
-        sha256 = "" if path in broken else store.digest(path)
-        interval, reason = rated.get(sha256), broken.get(path) or reasons.get(sha256)
-        told = {"clip": clip, "reward": interval and interval.strength, "interval": interval, "reason": reason}
-        return told | {"flags": flags.get(sha256, "")}
-
+    none: PlainData = {"reward": None, "interval": None, "reason": None, "flags": ""}
+    told = {clip.sha256: none | {"flags": describe_flags(clip.flags)} for clip in ladder.clips}
+    for standing in ladder.standings:
+        of = standing.ratings[OVERALL]
+        told[ladder.clips[standing.clip].sha256] |= {"reward": of.strength, "interval": msgspec.to_builtins(of)}
+    for clip in ladder.unranked:
+        told[ladder.clips[clip.clip].sha256] |= {"reason": clip.reason}
     return {
-        "rewards": [msgspec.to_builtins(describe(*clip)) for clip in clips],
+        "rewards": [
+            {"clip": name} | (none | {"reason": broken[path]} if path in broken else told.get(store.digest(path), none))
+            for name, path in clips
+        ],
         "judge": ranking.judge,
         "scope": ranking.scope,
         "warnings": list_warnings(ladder.conditions),

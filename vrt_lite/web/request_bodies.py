@@ -42,7 +42,7 @@ class JudgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class CompareBody(JudgeBody, frozen=True, kw_only=True):
-    """Compare two clips. Without `wait` the answer is the job."""
+    """Compare two clips, named in JSON or sent as files in a form. Without `wait` the answer is the job."""
 
     kind: ClassVar[JobKind] = "compare"
     a: ClipName
@@ -81,7 +81,10 @@ BODIES: Final[dict[JobKind, type[JudgeBody]]] = {body.kind: body for body in (Co
 
 
 class VoteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A vote: the ticket that came with the pair, and 1 for the left clip, 2 for the right one, 0 for no difference."""
+    """Vote on a pair by the ticket that came with it. The vote is on the disk when the answer comes.
+
+    The choice is 1 for the left clip, 2 for the right one, 0 for no difference.
+    """
 
     ticket: str
     choice: Annotated[int, Meta(ge=0, le=2)]

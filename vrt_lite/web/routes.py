@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import json
 import mimetypes
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -24,34 +23,26 @@ from vrt_lite.models import bundled_names
 from vrt_lite.models.library import stored_models
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
-from vrt_lite.records.judgement import JudgedClip, Judgement
+from vrt_lite.records.judgement import JudgedClip, Judgement, PlainData
 from vrt_lite.runs.export import csv_lines, json_lines
-from vrt_lite.runs.store import RunInfo, Store
 from vrt_lite.viewer.clip_media import find_places, place_served
+from vrt_lite.viewer.overview import prepare_overview
 from vrt_lite.viewer.page_file import make_served_page
 from vrt_lite.viewer.pair_view import prepare_pair
+from vrt_lite.viewer.run_view import RunView
 from vrt_lite.web.endpoints import ENDPOINTS, Endpoint, JsonAnswer, answer_error, describe_api
-from vrt_lite.web.event_stream import EventStream, wait_for_end
-from vrt_lite.web.jobs import ServedJob
+from vrt_lite.web.jobs import LOOK_SECONDS, ServedJob, stream_events
 from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody, VoteBody, read_body
+from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody, VoteBody
 from vrt_lite.web.server_state import ServerState
-from vrt_lite.web.uploading import sends_form
 from vrt_lite.web.votes import measure_agreement, write_table
 
 _MOST_DIGITS = 9
 
 
+@Endpoint("POST", "/v1/rewards", body=RewardsBody)
+@Endpoint("POST", "/v1/rank", body=RankBody, answer=ServedJob)
 @Endpoint("POST", "/v1/compare", body=CompareBody, answer=Judgement, files=("a", "b"))
-async def compare(state: ServerState, request: Request) -> Response:
-    """Compare two clips, named in JSON or sent as files in a form. Without `wait` the answer is the job."""
-    if sends_form(request):
-        body = read_body(await state.body_reader.take_clips(request, "a", "b"), CompareBody, strict=False)
-    else:
-        body = await state.body_reader.read_json(request, CompareBody)
-    return await judge(state, request, body)
-
-
 async def judge(state: ServerState, request: Request, body: CompareBody | RankBody | RewardsBody) -> Response:
     """Judge clips, or the videos of a folder. The answer is the result, or without `wait` the job."""
     job = ServedJob(body.kind, body)
@@ -66,28 +57,18 @@ async def judge(state: ServerState, request: Request, body: CompareBody | RankBo
 
     await state.do("clips", begin)
     if "text/event-stream" in request.headers.get("accept", ""):
-        return EventStream(job, give_up=lambda: state.queue.cancel(job))
+        return stream_events(job, give_up=lambda: state.queue.cancel(job))
     if not body.wait:
-        return _answer_job(job)
-    if not await wait_for_end(job, request):
-        state.queue.cancel(job)
+        return JsonAnswer(job, HTTPStatus.ACCEPTED, {"location": f"/v1/jobs/{job.id}"})
+    while not job.ended:
+        if await request.is_disconnected():
+            state.queue.cancel(job)
+        await asyncio.sleep(LOOK_SECONDS)
     headers = {"x-job": job.id}
     if job.result is not None:
         return JsonAnswer(job.result["judgement"] if job.kind == "compare" else job.result, headers=headers)
     told = job.error or {"status": 409, "kind": "cancelled", "message": "The job was cancelled."}
     return answer_error(**told, headers=headers)
-
-
-@Endpoint("POST", "/v1/rank", answer=ServedJob)
-async def rank(state: ServerState, request: Request, body: RankBody) -> Response:
-    """Rank clips, or the videos of a folder. The answer is a job, unless `wait` is set."""
-    return await judge(state, request, body)
-
-
-@Endpoint("POST", "/v1/rewards")
-async def rewards(state: ServerState, request: Request, body: RewardsBody) -> Response:
-    """Give each clip of a prompt a scalar, in log odds."""
-    return await judge(state, request, body)
 
 
 @Endpoint("POST", "/v1/clips", files=("clip",), status=HTTPStatus.CREATED)
@@ -101,13 +82,13 @@ async def upload(state: ServerState, request: Request) -> dict[str, str]:
 
 
 @Endpoint("GET", "/v1/folders", lane="clips")
-def list_folder(state: ServerState, path: str = "") -> dict[str, Any]:
+def list_folder(state: ServerState, path: str = "") -> PlainData:
     """List the folders and clips of an allowed folder, or without a path the allowed folders."""
     return state.clip_store.list_folder(path)
 
 
 @Endpoint("GET", "/v1/models")
-def list_judges(state: ServerState) -> dict[str, Any]:
+def list_judges(state: ServerState) -> PlainData:
     """List the models that are here, or can be pulled."""
     from vrt_lite.model_list import list_models  # noqa: PLC0415
 
@@ -119,7 +100,7 @@ def list_judges(state: ServerState) -> dict[str, Any]:
 
 
 @Endpoint("GET", "/v1/jobs")
-async def list_jobs(state: ServerState) -> dict[str, Any]:
+async def list_jobs(state: ServerState) -> PlainData:
     """List the jobs that are remembered, the newest first, without their requests and results."""
     return {"jobs": [job.summarize() for job in state.queue.jobs()]}
 
@@ -133,36 +114,32 @@ async def show_job(state: ServerState, job: str) -> ServedJob:
 @Endpoint("DELETE", "/v1/jobs/{job}", status=HTTPStatus.ACCEPTED)
 async def cancel_job(state: ServerState, job: str) -> ServedJob:
     """Cancel a job. What it has judged is kept."""
-    return state.queue.cancel(state.queue.find(job))
+    found = state.queue.find(job)
+    state.queue.cancel(found)
+    return found
 
 
 @Endpoint("GET", "/v1/jobs/{job}/events")
 async def follow_job(state: ServerState, request: Request, job: str) -> Response:
     """Follow a job (text/event-stream): its events as they happen, those after Last-Event-ID."""
-    after = _read_number(request.headers.get("last-event-id", ""))
-    return EventStream(state.queue.find(job), after=after or 0)
-
-
-def _answer_job(job: ServedJob) -> Response:
-    return JsonAnswer(job, HTTPStatus.ACCEPTED, {"location": f"/v1/jobs/{job.id}"})
+    return stream_events(state.queue.find(job), _read_number(request.headers.get("last-event-id", "")) or 0)
 
 
 _MOST_PROMPT = 200
 
 
 @Endpoint("GET", "/v1/runs")
-def list_runs(state: ServerState, search: str = "") -> dict[str, Any]:
+def list_runs(state: ServerState, search: str = "") -> PlainData:
     """List the runs of the store whose names or prompts have all words of `search`, the last used first."""
-    words = search.casefold().split()
-    runs = [(info, _list_prompts(info, state.store if words else None)) for info in state.store.runs()]
-    return {
-        "runs": [
-            {"prompt": "".join(prompts[:1])[:_MOST_PROMPT], "prompts": len(prompts)}
-            | {name: getattr(info, name) for name in ("name", "kind", "updated", "judgements", "failures")}
-            for info, prompts in runs
-            if all(word in f"{info.name} {info.kind} {' '.join(prompts)}".casefold() for word in words)
-        ]
-    }
+    words, found = search.casefold().split(), list[PlainData]()
+    for info in state.store.runs():
+        prompts: list[str] = info.about.get("prompts") or []
+        if words and info.kind == "compare":  # only its judgements have them
+            prompts = list(dict.fromkeys(result.prompt for result in state.store.run(info.name).results()))
+        if all(word in f"{info.name} {info.kind} {' '.join(prompts)}".casefold() for word in words):
+            told = {name: getattr(info, name) for name in ("name", "kind", "updated", "judgements", "failures")}
+            found.append(told | {"prompt": "".join(prompts[:1])[:_MOST_PROMPT], "prompts": len(prompts)})
+    return {"runs": found}
 
 
 _EXPORTS = {"csv": (csv_lines, "text/csv"), "jsonl": (json_lines, "application/jsonl")}
@@ -182,18 +159,18 @@ def export_run(state: ServerState, run: str = "", format: str = "csv") -> Respon
 def export_votes(state: ServerState, run: str = "") -> Response:
     """Export the votes on a run as a table that `vrt-lite eval` reads."""
     found = state.store.run(run)
-    return _send_file(iter(list(write_table(found))), f"{found.name} votes.csv", "text/csv")
+    return _send_file(list(write_table(found)), f"{found.name} votes.csv", "text/csv")
 
 
 @Endpoint("POST", "/v1/votes", status=HTTPStatus.CREATED)
 def vote(state: ServerState, body: VoteBody) -> dict[str, bool]:
-    """Vote on a pair. The vote is on the disk when the answer comes."""
+    """Keep a vote."""
     state.ballots.vote(body.ticket, body.choice)
     return {"kept": True}
 
 
 @Endpoint("GET", "/v1/votes/next")
-def show_next_pair(state: ServerState, run: str = "") -> dict[str, Any]:
+def show_next_pair(state: ServerState, run: str = "") -> PlainData:
     """Give the next pair of a run to vote on, a ticket, and how far each judge agrees with the votes by now.
 
     The sides at which the clips are played are at random.
@@ -203,14 +180,7 @@ def show_next_pair(state: ServerState, run: str = "") -> dict[str, Any]:
     return told | {"judges": measure_agreement(found, state.store)}
 
 
-def _list_prompts(info: RunInfo, store: Store | None) -> list[str]:
-    """List the prompts of a run; those of comparisons, which are in the `store` alone, if it is given."""
-    if store and info.kind == "compare":
-        return list(dict.fromkeys(result.prompt for result in store.run(info.name).results()))
-    return info.about.get("prompts") or []
-
-
-def _send_file(lines: Iterator[str], name: str, kind: str) -> StreamingResponse:
+def _send_file(lines: Iterable[str], name: str, kind: str) -> StreamingResponse:
     parts = (line.encode("utf-8", "backslashreplace") for line in lines)
     disposition = f"attachment; filename*=UTF-8''{quote(name.encode('utf-8', 'replace'), safe='')}"
     return StreamingResponse(parts, media_type=kind, headers={"content-disposition": disposition})
@@ -242,23 +212,21 @@ for _page in ("/", "/rank", "/runs", "/run", "/judges", "/vote", "/docs", "/jobs
 
 
 @Endpoint("GET", "/view/run")
-def view_run(state: ServerState, run: str = "") -> dict[str, Any]:
+def view_run(state: ServerState, run: str = "") -> PlainData:
     """Prepare a run for the viewer: what it shows first, and the list of its pairs."""
-    from vrt_lite.viewer.overview import prepare_overview  # noqa: PLC0415 - numpy
-    from vrt_lite.viewer.run_view import RunView  # noqa: PLC0415
-
     view = RunView(state.store.run(run))
     overview = prepare_overview(view)
     del overview["table"]
-    overview["media"] = _place_clips(state, (of.clip for of in view.shown.values()), view.known, view.folder)
+    overview["media"] = {
+        sha256: _place_clip(state, of.clip, find_places(of.clip, view.folder, view.known))
+        for sha256, of in view.shown.items()
+    }
     return {"overview": overview, "index": view.prepare_index()}
 
 
 @Endpoint("GET", "/view/pair")
-def view_pair(state: ServerState, run: str = "", pair: str = "") -> dict[str, Any]:
+def view_pair(state: ServerState, run: str = "", pair: str = "") -> PlainData:
     """Prepare one pair of a run for the viewer, by its number from 1."""
-    from vrt_lite.viewer.run_view import RunView  # noqa: PLC0415 - numpy
-
     view = RunView(state.store.run(run))
     number = _read_number(pair)
     if not number or number > len(view.pairs):
@@ -267,17 +235,18 @@ def view_pair(state: ServerState, run: str = "", pair: str = "") -> dict[str, An
 
 
 @Endpoint("GET", "/view/jobs/{job}", lane="clips")
-def view_job(state: ServerState, job: str) -> dict[str, Any]:
+def view_job(state: ServerState, job: str) -> PlainData:
     """Prepare a job for the viewer: the clips of a comparison, and its verdict once it has one."""
     found = state.queue.find(job)
-    told: dict[str, Any] = {"job": found.summarize()}
+    told: PlainData = {"job": found.summarize()}
     if isinstance(found.request, CompareBody):
         told["job"]["request"] = found.request
         told["clips"] = [_describe_clip(state, clip) for clip in (found.request.a, found.request.b)]
         if found.result:
             judgement = Judgement.from_json(found.result["judgement"])
             told["run"] = found.result["run"]
-            told |= {"pair": prepare_pair(judgement), "media": _place_clips(state, judgement.inputs)}
+            media = {clip.sha256: _place_clip(state, clip, find_places(clip)) for clip in judgement.inputs}
+            told |= {"pair": prepare_pair(judgement), "media": media}
     return told
 
 
@@ -297,8 +266,7 @@ async def play_clip(state: ServerState, clip: str) -> Response:
     """Send a clip, or a copy that browsers play, or a range of its bytes."""
     if not clip.endswith(".mp4"):
         return await state.do("reading", _OpenedClip, state, clip)
-
-    copy = await state.do("copies", lambda: state.clip_store.copy(state.clip_store.find_address(clip)))
+    copy = await state.do("copies", state.clip_store.copy, clip)
     return FileResponse(copy, media_type="video/mp4", headers=_SANDBOX)
 
 
@@ -314,7 +282,7 @@ class _OpenedClip(FileResponse):
         kind = kind if kind.startswith("video/") else "application/octet-stream"
         self._opened = contextlib.ExitStack()
         place = self._opened.enter_context(state.clip_store.open(path))
-        super().__init__(place, media_type=kind, headers=_SANDBOX, stat_result=place.stat())
+        super().__init__(place, media_type=kind, headers=_SANDBOX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it, and close it."""
@@ -326,29 +294,20 @@ def _read_number(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
-def _place_clips(
-    state: ServerState, clips: Iterable[JudgedClip], known: Mapping[str, str] | None = None, beside: Path | None = None
-) -> dict[str, Any]:
-    """Say where a page plays each clip and gets its pictures, by the clip's sha256: if it may, and it is the same."""
-    found: dict[str, Any] = {}
-    for clip in clips:
-        places = find_places(clip, beside, known=(known or {}).get(clip.sha256, ""))
-        addresses = (state.clip_store.make_address(place) for place in places if _has_content(state, place, clip))
-        found[clip.sha256] = place_served(next(filter(None, addresses), ""))
-    return found
-
-
-def _has_content(state: ServerState, path: Path, clip: JudgedClip) -> bool:
-    with contextlib.suppress(VrtError, OSError):
-        return state.clip_store.is_allowed(path) and state.store.digest(path) == clip.sha256
-    return False
+def _place_clip(state: ServerState, clip: JudgedClip, places: Iterable[Path]) -> PlainData:
+    """Say where a page plays a clip and gets its pictures: from the first place that it may use and has the content."""
+    for place in places:
+        with contextlib.suppress(VrtError, OSError):
+            if (address := state.clip_store.make_address(place)) and state.store.digest(place) == clip.sha256:
+                return place_served(address)
+    return place_served("")
 
 
 def _describe_clip(state: ServerState, clip: str) -> dict[str, str]:
     """Describe a clip of a request; one that is gone has no address."""
     with contextlib.suppress(VrtError):
         return state.clip_store.describe(state.clip_store.find(clip))
-    return {"name": json.dumps(clip)[1:41], "address": ""}
+    return {"name": clip[:40], "address": ""}
 
 
 def make_routes(state: ServerState) -> list[Route]:

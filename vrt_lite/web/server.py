@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import logging
 import os
 import secrets
@@ -29,8 +28,8 @@ from vrt_lite.modes import WantedJudge
 from vrt_lite.shortage import limit_heaps
 from vrt_lite.web.access import AccessMiddleware, is_loopback
 from vrt_lite.web.endpoints import answer_error
-from vrt_lite.web.jobs import ServedJob
-from vrt_lite.web.refusals import describe_error
+from vrt_lite.web.job_work import perform_job
+from vrt_lite.web.refusals import RefusedRequestError, describe_error
 from vrt_lite.web.request_bodies import JudgeOptions
 from vrt_lite.web.routes import make_routes
 from vrt_lite.web.server_state import ServerState
@@ -53,10 +52,9 @@ class TimedProtocol(asyncio.Protocol):
     while the server closes the connection."""
 
     def __init__(self, config: Config, **given: Any) -> None:
-        own = copy.copy(config)
-        self._app: ASGIApp = vars(config)["loaded_app"]
-        own.loaded_app = self._serve
-        self._http = H11Protocol(config=own, **given)
+        self._http = H11Protocol(config=config, **given)
+        self._app: ASGIApp = vars(self._http)["app"]
+        self._http.app = self._serve
         self.data_received, self.eof_received = self._http.data_received, self._http.eof_received
         self.pause_writing, self.resume_writing = self._http.pause_writing, self._http.resume_writing
 
@@ -98,20 +96,14 @@ def build_application(state: ServerState, *, host: str, names: Collection[str], 
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    told = describe_error(error)
     if isinstance(error, HTTPException):
-        told |= {"status": error.status_code, "kind": "http", "message": error.detail}
+        error = RefusedRequestError(error.status_code, "http", error.detail)
+    told = describe_error(error)
     seconds = getattr(error, "retry_seconds", None)
     headers = {"retry-after": str(seconds)} if seconds else {}
     if told["status"] in (408, 413):
         headers["connection"] = "close"
     return answer_error(**told, headers=headers)
-
-
-def _perform_job(job: ServedJob, state: ServerState) -> dict[str, Any]:
-    from vrt_lite.web.job_work import perform_job  # noqa: PLC0415 - numpy
-
-    return perform_job(job, state)
 
 
 def run_server(
@@ -132,7 +124,7 @@ def run_server(
     """
     limit_heaps()  # before threads allocate: a server runs for long
     token = "" if is_loopback(host) and not names else _choose_token()
-    state = ServerState(_perform_job, store=store, folders=folders, choice=choice)
+    state = ServerState(perform_job, store=store, folders=folders, choice=choice)
     with contextlib.closing(state), _listen(host, port) as listening:
         state.open_judge(None, JudgeOptions()).close()  # what is wrong with its files is told before anything is served
         address, port = listening.getsockname()[:2]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
+from time import sleep
 from typing import Any, Final, Literal, TypeVar, cast
 
 import msgspec
@@ -15,7 +17,7 @@ from anyio import CapacityLimiter, to_thread
 from vrt_lite.api import Judge
 from vrt_lite.disk import data_home
 from vrt_lite.errors import ModelError
-from vrt_lite.interfaces import Observe, Stop
+from vrt_lite.interfaces import Stop
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
 from vrt_lite.modes import WantedJudge
@@ -33,6 +35,7 @@ Lane = Literal["reading", "clips", "pictures", "copies"]
 """What slow work is about: the store and models, the files of clips, their frames, or copies that browsers play."""
 _THREADS: Final[dict[Lane, int]] = {"reading": 4, "clips": 2, "pictures": 2, "copies": 1}
 _MOST_WAITING: Final = 64
+_POLL_SECONDS: Final = 0.2
 _T = TypeVar("_T")
 
 
@@ -47,9 +50,9 @@ class JobJudge:
         self._stop.check()
         return getattr(self._judge, name)
 
-    def compare(self, a: Path, b: Path, *, prompt: str, observe: Observe, stop: Stop) -> Judgement:
+    def compare(self, *clips: Path, stop: Stop, **given: Any) -> Judgement:
         """As `Judge.compare`."""
-        return self._judge.compare(a, b, prompt=prompt, observe=observe, stop=Stop(stop, self._stop))
+        return self._judge.compare(*clips, stop=Stop(stop, self._stop), **given)
 
 
 class ServerState:
@@ -69,8 +72,10 @@ class ServerState:
         home = data_home()
         self.choice = choice
         self._judge: Judge | None = None
-        self._usable: object = None
+        self._wanted: object = None
         """What those have asked for to whom the judge that is loaded may be lent."""
+        self._lent_to: set[str] = set()
+        self._turn = Lock()
         with contextlib.ExitStack() as stack:
             self.store = stack.enter_context(Store(store))
             self.clip_store = ClipStore(folders, home)
@@ -79,7 +84,7 @@ class ServerState:
             self.ballots = VoteBox(self.store)
             stack.callback(self._close_judge)
             files = JobFiles(home / "jobs")
-            self.queue = JobQueue(lambda job: perform(job, self), files, admits=self._admits, threads=choice.jobs)
+            self.queue = JobQueue(lambda job: perform(job, self), files, threads=choice.jobs)
             stack.callback(self.queue.close)
             self._held = stack.pop_all()
 
@@ -105,40 +110,45 @@ class ServerState:
 
     @contextlib.contextmanager
     def lend_judge(self, job: ServedJob) -> Generator[tuple[Judge, Store]]:
-        """Lend a job that was admitted the judge it asks for, and a store of its own.
+        """Wait until it is a job's turn, and lend it the judge that it asks for, and a store of its own.
 
-        The judge stays loaded until a job asks for another one. Two open stores never judge the same question at the
-        same time.
+        Jobs use one judge at the same time. It stays loaded until a job asks for another one. Two open stores never
+        judge the same question at the same time. StoppedError if the job is to end.
         """
-        if self._usable is None or self._judge is None:
-            self._close_judge()
-            self._judge = self.open_judge(*_wanted(job))
-            self._usable = _wanted(job)
+        wanted = job.request.model, job.request.options
+        while not self._turn.acquire(timeout=_POLL_SECONDS):
+            job.stop.check()
+        try:  # those before had it, so that a judge that is always in use is exchanged at last
+            while self._lent_to and self._wanted != wanted:
+                job.stop.check()
+                sleep(_POLL_SECONDS)
+            job.begin()
+            if self._judge is None or self._wanted != wanted:
+                self._close_judge()
+                self._judge = self.open_judge(*wanted)
+                self._wanted = wanted
+            judge = self._judge
+            self._lent_to.add(job.id)
+        finally:
+            self._turn.release()
         try:
-            self._judge.connect(stop=job.stop)
+            judge.connect(stop=job.stop)
             with Store(self.store.path) as store:
-                yield cast("Judge", JobJudge(self._judge, job.stop)), store
+                yield cast("Judge", JobJudge(judge, job.stop)), store
         except MemoryError:
-            self._usable = None  # the next job loads it again
+            self._wanted = None  # the next job loads it again
             raise
-
-    def _admits(self, job: ServedJob, running: int) -> bool:
-        """Return whether a job may begin beside others: they use one judge at the same time. It is lent to it then."""
-        if self._usable != _wanted(job):
-            if running:
-                return False
-            self._usable = None
-        return True
+        finally:
+            self._lent_to.discard(job.id)
 
     def open_judge(self, model: str | None, options: JudgeOptions) -> Judge:
         """Find the files of a model that may be named, or of the server's own. ModelError if they cannot be used."""
         choice = self.choice
-        given = {name: value for name, value in msgspec.structs.asdict(options).items() if value is not None}
         return Judge(
             model or choice.model,
             projector=choice.projector if model in (None, choice.model) else None,
             # Both orders are two questions to the store.
-            settings=replace(choice.settings, **given, both_orders=False),
+            settings=replace(choice.settings, **msgspec.to_builtins(options), both_orders=False),
             backend=choice.backend,
             digest=self.store.digest,
             jobs=choice.jobs,
@@ -149,13 +159,8 @@ class ServerState:
         """Free the judge that is loaded, when no job uses it any more."""
         if self._judge:
             self._judge.close()
-        self._judge = self._usable = None
+        self._judge = self._wanted = None
 
     @cached_property
     def _lanes(self) -> dict[Lane, CapacityLimiter]:
         return {lane: CapacityLimiter(count) for lane, count in _THREADS.items()}
-
-
-def _wanted(job: ServedJob) -> tuple[str | None, JudgeOptions]:
-    """Return the judge that a job asks for: its model and its options."""
-    return job.request.model, job.request.options

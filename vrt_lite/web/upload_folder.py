@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Final
 
-from vrt_lite.clip_files import MOST_PICTURES, PICTURE_SUFFIXES, find_files
+from vrt_lite.clip_files import MOST_PICTURES, PICTURE_SUFFIXES, ClipFiles, find_files
 from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
@@ -25,42 +25,53 @@ MOST_UPLOAD_BYTES: Final = 2 * 2**30
 _MOST_KEPT_BYTES: Final = 10 * 2**30
 _MOST_KEPT: Final = 2_500
 """How much of what was uploaded is kept so that it can be played and judged again."""
-_DIGEST: Final = "[0-9a-f]{64}"
+_DIGEST, _RATE = r"[0-9a-f]{64}", r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
 _UNSAFE = re.compile(r"[^\w .()+,@=-]")
 _LONGEST_NAME = 120
-_PICTURES, _NO_RATE = "pictures", "no rate"
-"""The folder of numbered pictures, and the one around it if they came without a rate; else its name is the rate."""
+_PICTURES: Final = "pictures"
+"""The folder of numbered pictures in that of their upload; any other clip lies in the latter itself."""
 
 
 class UploadFolder:
-    """The uploads. A clip's id is "upload:" and the digest of its content."""
+    """The uploads. A clip's id is "upload:", the digest of its content and, of numbered pictures, @ and their rate."""
 
     def __init__(self, folder: Path, decoder: Decoder) -> None:
         self.path = folder.absolute()
         self.decoder = decoder
         self._lock = Lock()
+        self._places = re.compile(rf"{re.escape(str(self.path))}[/\\](?:{_DIGEST}|draft-\w+[/\\]\w+)[/\\]")
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def find(self, clip: str) -> Path:
-        """Find the path of an upload. RefusedRequestError if it is not here."""
-        found = re.fullmatch(f"upload:({_DIGEST})", clip)
-        if found is None or (path := _find_clip(self.path / found[1])) is None:
-            raise RefusedRequestError(404, "missing_clip", f"{clip[:80]!r} is not here any more: upload it again.")
-        return path
+        """Find the path of an upload, which is used now: others are removed before it. RefusedRequestError if none."""
+        found = re.fullmatch(f"upload:({_DIGEST})((?:@{_RATE})?)", clip)
+        with contextlib.suppress(OSError, StopIteration, VideoError):
+            if found:
+                folder = self.path / found[1]
+                inner = next(folder.iterdir())
+                os.utime(folder)
+                return find_files(Path(f"{inner}{found[2]}")).path
+        raise RefusedRequestError(404, "missing_clip", f"{clip[:80]!r} is not here any more: upload it again.")
 
-    def keep(self, draft: Path, path: Path) -> str:
-        """Give a clip, whose path is in the folder `draft`, its place; return its id."""
-        sha256 = find_files(path).digest()
-        place = self.path / sha256
+    def keep(self, clip: ClipFiles) -> str:
+        """Give a clip that has arrived its place; return its id."""
+        folder, sha256 = clip.files[0].parent, clip.digest()
+        name = f"upload:{sha256}"
+        if clip.fps:
+            folder = folder.parent
+            name += "" if clip.assumed else f"@{float(clip.fps):.9g}"
         with self._lock:
-            if _find_clip(place) is None:
+            try:
+                self.find(name)
+            except RefusedRequestError:
+                place = self.path / sha256
                 shutil.rmtree(place, ignore_errors=True)
-                draft.replace(place)
-        return f"upload:{sha256}"
+                folder.replace(place)
+        return name
 
     def hide(self, text: str) -> str:
         """Return a text without the folders in which uploads lie here."""
-        return re.sub(rf"{re.escape(str(self.path))}[/\\]{_DIGEST}[/\\]", "", text)
+        return self._places.sub("", text)
 
     def make_room(self, size: int) -> None:
         """Remove the uploads that were not used for longest, until there is room for so many bytes more."""
@@ -100,7 +111,7 @@ class UploadDraft:
         self._count += 1
         if self._count > MOST_PICTURES:
             raise RefusedRequestError(413, "too_large", f"At most {MOST_PICTURES} pictures can be uploaded as a clip.")
-        folder = self.folders[field] = self._folder / field
+        folder = self.folders[field] = self._folder / field / _PICTURES
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / make_file_name(name)
         try:
@@ -120,8 +131,10 @@ class UploadDraft:
         be judged: it is told now, not when a job fails.
         """
         self._end_file()
-        paths = {field: self._check(folder, fps) for field, folder in self.folders.items()}
-        return {field: self._uploads.keep(self.folders[field], path) for field, path in paths.items()}
+        if fps and not re.fullmatch(_RATE, fps):
+            raise RefusedRequestError(400, "usage", f"fps is {fps[:20]!r}: give the pictures a second as a number.")
+        clips = {field: self._check(folder, fps) for field, folder in self.folders.items()}
+        return {field: self._uploads.keep(clip) for field, clip in clips.items()}
 
     def remove(self) -> None:
         """Remove what was not kept."""
@@ -129,57 +142,27 @@ class UploadDraft:
             self._end_file()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _check(self, folder: Path, fps: str) -> Path:
-        """Check the clip in a folder, and put it on the disk; return its path."""
-        files = list(folder.iterdir())
+    def _check(self, folder: Path, fps: str) -> ClipFiles:
+        """Check the clip in a folder, and put it on the disk; return it."""
+        path, *others = files = list(folder.iterdir())
         if not any(file.stat().st_size for file in files):
             raise RefusedRequestError(400, "usage", "The upload is empty: send the bytes of a clip.")
-        path = _gather_pictures(folder, files, fps) if len(files) > 1 else files[0]
+        if others:
+            path = Path(f"{folder}@{fps}" if fps else folder)
         try:
-            self._uploads.decoder.check(path)
+            clip = find_files(path)
+            if len(clip.files) != len(files):
+                raise VideoError(path, "has other files: several are one clip only if they are numbered pictures")
+            self._uploads.decoder.check(clip.path)
         except VideoError as error:
-            raise RefusedRequestError(422, error.kind, f"{path.name!r} {error.reason}. It is no clip.") from error
-        _flush(find_files(path).files)
-        return path
+            message = f"{path.name!r} {self._uploads.hide(error.reason)}. It is no clip."
+            raise RefusedRequestError(422, error.kind, message) from error
+        _flush(clip.files)
+        return clip
 
     def _end_file(self) -> None:
         if self._file:
             self._file.close()
-
-
-def _gather_pictures(folder: Path, files: list[Path], fps: str) -> Path:
-    """Put the files of a clip where numbered pictures lie; return their path. RefusedRequestError if they are none."""
-    if not re.fullmatch(r"([0-9]{1,9}(\.[0-9]{1,9})?)?", fps):
-        raise RefusedRequestError(400, "usage", f"fps is {fps[:20]!r}: give the pictures a second as a number.")
-    pictures = folder / (fps or _NO_RATE) / _PICTURES
-    pictures.mkdir(parents=True)
-    for file in files:
-        file.rename(pictures / file.name)
-    try:
-        found = find_files(_name_pictures(pictures.parent))
-    except VideoError as error:
-        raise RefusedRequestError(422, error.kind, f"What was sent as pictures {error.reason}.") from error
-    if len(found.files) != len(files):
-        raise RefusedRequestError(422, "broken_clip", "Several files are one clip only if they are numbered pictures.")
-    return found.path
-
-
-def _find_clip(folder: Path) -> Path | None:
-    """Find the clip in the folder of an upload, which is used now: others are removed before it."""
-    inner = next(folder.iterdir(), None) if folder.is_dir() else None
-    if inner is None:
-        return None
-    os.utime(folder)
-    if not inner.is_dir():
-        return inner
-    with contextlib.suppress(VideoError):
-        return find_files(_name_pictures(inner)).path
-    return None
-
-
-def _name_pictures(folder: Path) -> Path:
-    """Name the numbered pictures in a folder, which has the name of their rate."""
-    return folder / (_PICTURES if folder.name == _NO_RATE else f"{_PICTURES}@{folder.name}")
 
 
 def _flush(files: tuple[Path, ...]) -> None:

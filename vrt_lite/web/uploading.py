@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from python_multipart.multipart import MultipartParser, parse_options_header
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, MultipartState, parse_options_header
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from vrt_lite.errors import UsageError
 from vrt_lite.web.refusals import RefusedRequestError
@@ -25,11 +25,6 @@ _SILENCE_SECONDS = 20.0
 _LEAST_BYTES_A_SECOND = 100_000
 _MOST_FIELDS = 16
 _MOST_FIELD_BYTES = 2**20
-
-
-def sends_form(request: Request) -> bool:
-    """Return whether the body of a request is a form that may hold files."""
-    return request.headers.get("content-type", "").startswith("multipart/form-data")
 
 
 class BodyReader:
@@ -55,7 +50,7 @@ class BodyReader:
         try:
             # What is too large is refused before anything is removed for it.
             await run_in_threadpool(self._uploads.make_room, _check_length(request, most_bytes))
-            form = _Form(draft, fields, request.headers["content-type"]) if sends_form(request) else None
+            form = _Form(draft, fields, request.headers["content-type"]) if _sends_form(request) else None
             if form is None:
                 draft.begin_file(fields[0], request.query_params.get("name", "clip.mp4"))
             async for part in self._receive(request, most_bytes):
@@ -63,12 +58,19 @@ class BodyReader:
             texts = form.end() if form else {}
             ids = await run_in_threadpool(draft.keep, texts.pop("fps", ""))
             return texts | ids
+        except FormParserError as error:
+            raise UsageError(f"The form cannot be read: {error}. See /openapi.json.") from error
         finally:
             self._running -= 1
             await run_in_threadpool(draft.remove)
 
-    async def read_json(self, request: Request, kind: type[Body]) -> Body:
-        """Read a body of JSON as this type. A page of another site cannot send JSON without being asked first."""
+    async def read(self, request: Request, kind: type[Body], *fields: str) -> Body:
+        """Read a body as this type: JSON, or a form with clips in these `fields` if there are any.
+
+        A page of another site cannot send JSON without being asked first.
+        """
+        if fields and _sends_form(request):
+            return read_body(await self.take_clips(request, *fields), kind, strict=False)
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise RefusedRequestError(415, "type", "Send JSON, with Content-Type: application/json.")
         return read_body(b"".join([part async for part in self._receive(request, MOST_BODY_BYTES)]), kind)
@@ -86,8 +88,6 @@ class BodyReader:
             except TimeoutError:
                 text = "The upload came too slowly, and was ended. Send it again."
                 raise RefusedRequestError(408, "slow", text) from None
-            except ClientDisconnect:
-                raise RefusedRequestError(400, "cut_short", "The upload was cut short.") from None
             if part is None:
                 return
             size += len(part)
@@ -106,7 +106,6 @@ class _Form:
         self._name = self._value = b""
         self._texts: dict[str, bytearray] = {}
         self._text: bytearray | None = None
-        self._ended = False
         _, options = parse_options_header(content_type)
         callbacks: MultipartCallbacks = {
             "on_part_begin": self._headers.clear,
@@ -115,19 +114,14 @@ class _Form:
             "on_header_end": self._end_header,
             "on_headers_finished": self._begin_part,
             "on_part_data": self._write,
-            "on_end": self._end,
         }
-        with _explaining():
-            self._parser = MultipartParser(options.get(b"boundary", b""), callbacks)
-
-    def read(self, data: bytes) -> None:
-        """Read more of it. UsageError for what is no form, or a part that is not allowed."""
-        with _explaining():
-            self._parser.write(data)
+        self._parser = MultipartParser(options.get(b"boundary", b""), callbacks)
+        self.read = self._parser.write
+        """Read more of it: FormParserError for what is no form, UsageError for a part that is not allowed."""
 
     def end(self) -> dict[str, str]:
         """Return the fields that are text. UsageError if the form has no end, or no file."""
-        if not self._ended or not self._draft.folders:
+        if self._parser.state != MultipartState.END or not self._draft.folders:
             raise UsageError(f"The form has no end, or no file; allowed: {', '.join(self._clips)}. See /openapi.json.")
         return {field: text.decode(errors="replace") for field, text in self._texts.items()}
 
@@ -168,17 +162,6 @@ class _Form:
         if len(self._texts) > _MOST_FIELDS or len(self._text or b"") > _MOST_FIELD_BYTES:
             raise UsageError("The form has too many fields, or one that is too long. See /openapi.json.")
 
-    def _end(self) -> None:
-        self._ended = True
-
-
-@contextlib.contextmanager
-def _explaining() -> Generator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise UsageError(f"The form cannot be read: {error}. See /openapi.json.") from error
-
 
 def _check_length(request: Request, most_bytes: int) -> int:
     """Return the bytes that a request announces, 0 if it does not. RefusedRequestError for more than that."""
@@ -186,3 +169,7 @@ def _check_length(request: Request, most_bytes: int) -> int:
     if length > most_bytes:
         raise RefusedRequestError(413, "too_large", f"The request is {length} bytes; at most {most_bytes} are taken.")
     return length
+
+
+def _sends_form(request: Request) -> bool:
+    return request.headers.get("content-type", "").startswith("multipart/form-data")

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import asdict, replace
 
-from vrt_lite.clip_files import is_clip_there
 from vrt_lite.evaluation.metrics import share
 from vrt_lite.ranking.rank_run import read_rank_about
+from vrt_lite.records.judgement import PlainData
 from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.runs.export import csv_line
 from vrt_lite.runs.run import Run
@@ -45,20 +46,23 @@ class VoteBox:
         self._lock = Lock()
         self._tickets: OrderedDict[str, tuple[str, PersonVote]] = OrderedDict()
 
-    def next_pair(self, run: Run, make_address: Callable[[Path], str]) -> dict[str, Any]:
+    def next_pair(self, run: Run, make_address: Callable[[Path], str]) -> PlainData:
         """Return the next pair without a vote whose clips can be played, as plain data: where, and its ticket.
 
         The ticket is None if there is none. Also tells how many pairs there are, and votes.
         """
         voted = {key for key, _ in run.items(_ITEM)}
         pairs = [pair for pair in run.pairs() if pair.first != pair.second]
-        places = {sha256: make_address(path) for sha256, path in _find_clips(run).items() if is_clip_there(path)}
-        told: dict[str, Any] = {"pairs": len(pairs), "votes": len(voted), "ticket": None}
+        places = {sha256: make_address(path) for sha256, path in _find_clips(run).items()}
+        told: PlainData = {"pairs": len(pairs), "votes": len(voted), "ticket": None}
         for pair in pairs:
             if _key(pair) not in voted and places.get(pair.first) and places.get(pair.second):
                 left, right = secrets.SystemRandom().sample((pair.first, pair.second), 2)
                 ticket = secrets.token_urlsafe(12)
-                self._keep_ticket(ticket, (run.name, PersonVote(left, right, pair.prompt)))
+                with self._lock:
+                    self._tickets[ticket] = run.name, PersonVote(left, right, pair.prompt)
+                    if len(self._tickets) > _MOST_TICKETS:
+                        self._tickets.popitem(last=False)
                 sides = {"left": places[left], "right": places[right]}
                 return told | {"ticket": ticket, "prompt": pair.prompt, **sides}
         return told
@@ -69,56 +73,42 @@ class VoteBox:
         The vote is on the disk on return. After an error the ticket counts again.
         """
         with self._lock:
-            given = self._tickets.pop(ticket, None)
-        if given is None:
-            raise RefusedRequestError(409, "ticket", "This pair was voted on, or asked for long ago. Ask for the next.")
-        name, pair = given
-        kept = msgspec.structs.asdict(pair) | {"winner": choice, "made": time.time()}
-        try:
-            self._store.run(name).put(_ITEM, _key(pair), kept, lasting=True)
-        except BaseException:
-            self._keep_ticket(ticket, given)
-            raise
-
-    def _keep_ticket(self, ticket: str, given: tuple[str, PersonVote]) -> None:
-        with self._lock:
-            self._tickets[ticket] = given
-            if len(self._tickets) > _MOST_TICKETS:
-                self._tickets.popitem(last=False)
-
-
-def read_votes(run: Run) -> list[PersonVote]:
-    """Read the votes of a run, in the order in which they were made."""
-    return [msgspec.convert(value, PersonVote) for _, value in run.items(_ITEM)]
+            if ticket not in self._tickets:
+                message = "This pair was voted on, or asked for long ago. Ask for the next."
+                raise RefusedRequestError(409, "ticket", message)
+            name, pair = self._tickets[ticket]
+            vote = replace(pair, winner=choice, made=time.time())
+            self._store.run(name).put(_ITEM, _key(vote), asdict(vote), lasting=True)
+            del self._tickets[ticket]
 
 
 def write_table(run: Run) -> Iterator[str]:
     """Yield the lines of the table that `vrt-lite eval` reads: a, b, prompt, overall, id."""
     paths = _find_clips(run)
     yield csv_line(("a", "b", "prompt", "overall", "id"))
-    for number, vote in enumerate(read_votes(run), start=1):
+    for number, (_, vote) in enumerate(run.items(_ITEM, PersonVote), start=1):
         a, b = (str(paths.get(sha256, f"{sha256}.missing")) for sha256 in (vote.first, vote.second))
         yield csv_line((a, b, vote.prompt, _LETTERS[vote.winner], number))
 
 
-def measure_agreement(run: Run, store: Store) -> list[dict[str, Any]]:
+def measure_agreement(run: Run, store: Store) -> list[PlainData]:
     """Compare the votes of a run with each judge that judged the same clips, in any run of the store.
 
     Returns for each judge the share of the pairs that it agrees on, with Wilson's 95 % interval. A tie
     agrees with a tie; an undecided pair agrees with none.
     """
-    votes = {_key(vote): vote for vote in read_votes(run)}
+    votes = dict(run.items(_ITEM, PersonVote))
     clips = {sha256 for vote in votes.values() for sha256 in (vote.first, vote.second)}
-    agreed: dict[str, dict[str, bool]] = {}
+    agreed = defaultdict[str, dict[str, bool]](dict)
     for other in (run, *_runs_with(clips, store, run)):
         for pair in other.pairs():
-            vote = votes.get(_key(pair))
-            if vote and pair.overall:
-                said = pair.overall if pair.first == vote.first else pair.overall.mirrored()
-                agrees = not said.undecided and said.winner == vote.winner
-                agreed.setdefault(other.about.get("model", "unknown"), {}).setdefault(_key(pair), agrees)
+            key = _key(pair)
+            if key in votes and pair.overall:
+                said = pair.overall if pair.first == votes[key].first else pair.overall.mirrored()
+                agrees = not said.undecided and said.winner == votes[key].winner
+                agreed[other.about.get("model", "unknown")].setdefault(key, agrees)
     shares = {judge: share(sum(by_pair.values()), len(by_pair)) for judge, by_pair in agreed.items()}
-    return [{"judge": judge, **msgspec.structs.asdict(of)} for judge, of in shares.items()]
+    return [{"judge": judge, **asdict(of)} for judge, of in shares.items()]
 
 
 def _find_clips(run: Run) -> dict[str, Path]:
