@@ -30,7 +30,6 @@ from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.run import Run
 from vrt_lite.show.evaluation_sections import draw_plots, list_charts, show_figures
 from vrt_lite.show.run_views import EvaluationView
-from vrt_lite.show.screen import Screen
 from vrt_lite.viewer import write_report
 
 SETS = Path(__file__).parent / "sets"
@@ -84,7 +83,7 @@ class Bench:
         split, name, pixels = (options.pop(key, None) for key in ("split", "name", "pixels"))
         self.backend = ScriptedBackend(replies)  # type: ignore[arg-type]
         found = read_set(locate_set(table, split=split))
-        view = EvaluationView(Screen(io.StringIO(), quiet=True), total=6)
+        view = EvaluationView(io.StringIO(), quiet=True, total=6)
         with Judge("vrt-tiny-0", backend=self.backend, measures=False) as judge:
             if pixels:  # as where larger frames do not fit the memory
                 judge.mode.profile = judge.mode.profile.with_max_pixels(pixels)

@@ -30,7 +30,6 @@ from vrt_lite.measures.kept import list_files, measures_folder
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.show.run_views import RankingView
-from vrt_lite.show.screen import Screen
 
 SMALL = ("--model", "vrt-tiny-0")  # the ladder's world is its own
 FLAGGING = ("--model", "vrt-tiny-2", "--orders", "one")
@@ -178,8 +177,8 @@ def test_the_live_board_stays_within_the_terminal(tmp_path: Path, monkeypatch: p
     for name, value in (("COLUMNS", str(width)), ("LINES", "8"), ("TERM", "xterm")):
         monkeypatch.setenv(name, value)
     stream, clips = Terminal(), group(write_greys(tmp_path / "in", range(60, 120, 12)))
-    with Store() as store, RankingView(Screen(stream)) as view:
-        assert view._screen.console
+    with Store() as store, RankingView(stream) as view:
+        assert view.console
         ranked(store, Brightness(), clips, watcher=view, effort=Effort(both_orders=False))
     lines = [OURS.sub("", line) for line in re.split(r"[\r\n]", stream.getvalue())]
     assert max(map(cell_len, lines)) <= width
@@ -189,8 +188,8 @@ def test_the_live_board_stays_within_the_terminal(tmp_path: Path, monkeypatch: p
 
 def test_plain_progress_is_a_line_a_judgement(tmp_path: Path) -> None:
     stream, clips = io.StringIO(), group(write_greys(tmp_path / "in", (60, 120)))
-    with Store() as store, RankingView(Screen(stream)) as view:
-        assert not view._screen.console
+    with Store() as store, RankingView(stream) as view:
+        assert not view.console
         ranked(store, Brightness(), clips, watcher=view)
     assert [re.sub(r", [\d.]+ s left", "", line) for line in stream.getvalue().splitlines()] == [
         "2 clips, at most 2 judgements, 0 of them made before",

@@ -94,7 +94,7 @@ def evaluate(
     if not settings.preset:
         run = replace(run, judge=replace(run.judge, settings=replace(settings, preset=found.place.layout.preset)))
     pairs = choose_pairs(found.pairs, limit=limit, sample=sample, seed=settings.seed)
-    view = EvaluationView(run.open_screen(), total=len(pairs) * (2 if order == "both" else 1))
+    view = run.make_view(partial(EvaluationView, total=len(pairs) * (2 if order == "both" else 1)))
     made = run.judge_with(view, partial(evaluation.evaluate, found, selection))
     _print_figures(made, run, plots=plots)
     _finish(made, run, report)

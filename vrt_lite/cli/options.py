@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from vrt_lite.profile import Profile
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import EffortName, Source
-    from vrt_lite.show.screen import Screen
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 _Made = TypeVar("_Made")
@@ -258,11 +257,9 @@ class ChosenRun:
     quiet: bool
     verbose: int
 
-    def open_screen(self, *, quiet: bool = False) -> Screen:
-        """Open a screen for the progress."""
-        from vrt_lite.show.screen import Screen  # noqa: PLC0415
-
-        return Screen(quiet=self.quiet or quiet, live=self.verbose < 2)
+    def make_view(self, view: Callable[..., _Made], *, quiet: bool = False) -> _Made:
+        """Make a screen of this class for the progress."""
+        return view(quiet=self.quiet or quiet, live=self.verbose < 2)
 
     def judge_with(self, view: Any, work: Callable[..., _Made]) -> _Made:
         """Let `work` judge with a store, a judge in a process of its own, and a view as its watcher."""

@@ -130,7 +130,7 @@ def _judge_and_rank(rank_them: Callable[..., Ranking], run: ChosenRun, *, watch:
     """Rank with the judge of a run. After an interrupt or an error it says that the judgements are kept."""
     from vrt_lite.show.run_views import FolderView, RankingView  # noqa: PLC0415
 
-    view = (FolderView if watch else RankingView)(run.open_screen(quiet=run.as_json))
+    view = run.make_view(FolderView if watch else RankingView, quiet=run.as_json)
     try:
         return run.judge_with(view, rank_them)
     except (KeyboardInterrupt, VrtError):

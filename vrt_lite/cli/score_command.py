@@ -43,7 +43,7 @@ def score(clips: tuple[str, ...], *, fps: str | None, recursive: bool, as_csv: b
             raise UsageError("This judge compares two clips and scores none by itself. Use: vrt-lite rank")
         return rank_clips(groups, judge=judge, **options)
 
-    ranking = run.judge_with(RankingView(run.open_screen(quiet=run.as_json or as_csv)), score_them)
+    ranking = run.judge_with(run.make_view(RankingView, quiet=run.as_json or as_csv), score_them)
     _print(ranking, as_csv=as_csv, as_json=run.as_json)
 
 

@@ -146,20 +146,6 @@ class Screen:
         return Group(*above, *lines[-most:], row, *([bar] if status.total else []))
 
 
-class View:
-    """What is shown on a screen. A context manager."""
-
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-
-    def __enter__(self) -> Self:
-        self._screen.__enter__()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._screen.__exit__(*exc)
-
-
 class CountedWork:
     """Shows how much of some work is done, and the time left at the mean speed so far. Any thread may add to it."""
 
