@@ -168,7 +168,7 @@ def test_a_ranking_without_a_verdict_shows_its_notes_alone() -> None:
     ladder = rate_group(ClipGroup("", "x", tuple(RankedClip(name, Path(name), name) for name in ("a.mp4", "b.mp4"))))
     for stream in (io.StringIO(), Terminal()):
         with redirect_stdout(stream):
-            show_ladders([ladder], (), run="foxes")
+            show_ladders([ladder], (), run="foxes", judge="j")
         assert stream.getvalue().splitlines() == [
             "judged: 0 of 1 pairs, 0 judgement(s)",
             "not ranked: a.mp4: not judged yet",

@@ -116,7 +116,7 @@ class Bench:
 def text_of(figures: Figures) -> str:
     out = io.StringIO()
     with redirect_stdout(out):
-        show_figures(figures)
+        show_figures(figures, judge="j", run="r")
     return out.getvalue()
 
 
@@ -188,7 +188,7 @@ def test_genai_bench_by_hand(bench: Bench, genai: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("COLUMNS", "40")
     narrow = Terminal()
     with redirect_stdout(narrow):
-        show_figures(bench.made.figures)
+        show_figures(bench.made.figures, judge="j", run="r")
     lines = re.sub(r"\x1b\[[0-9;]*m", "", narrow.getvalue()).splitlines()
     assert [line for line in lines if len(line) > 40] == []
     assert "  tau 50.0 (19-81)" in lines

@@ -162,7 +162,7 @@ def test_hostile_names_stay_text_at_any_width(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setenv("COLUMNS", str(width))
         for stream in (Terminal(), io.StringIO()):
             with redirect_stdout(stream):
-                show_ladders(ranking.ladders, ranking.left_out, run=ranking.run)
+                show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, judge="j")
             shown = stream.getvalue()
             assert "orders disagree" in shown
             assert "not ranked" in shown
@@ -223,7 +223,7 @@ def test_a_strong_preference_for_the_first_leaves_the_order_right(tmp_path: Path
         assert (own.winner, own.leans) == ((0, better) if gap < strong else (better, None))
     shown, count = io.StringIO(), len(undecided)
     with redirect_stdout(shown):
-        show_ladders(ranking.ladders, (), run=ranking.run)
+        show_ladders(ranking.ladders, (), run=ranking.run, judge="j")
     counts = f"VQ in {count} of 15, MQ in 0 of 15, OA in {count} of 15; {count} undecided overall"
     assert f"orders disagree, of the pairs judged in both: {counts}" in shown.getvalue().splitlines()
     assert "take 1.mp4 and take 2.mp4 on VQ, OA; overall undecided, leans to take 2.mp4 (0.5" in shown.getvalue()

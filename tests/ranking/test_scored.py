@@ -131,7 +131,7 @@ def test_pairs_follow_by_the_loss_and_what_nobody_measured_is_nowhere(
         assert (standing["together"], standing["better_than_next"]) == ([], None)
     lines = io.StringIO()
     with redirect_stdout(lines):
-        show_ladders(ranking.ladders, (), run="r")
+        show_ladders(ranking.ladders, (), run="r", judge="j")
     assert "scored: 6 clips, each by itself; the other order of a pair is its mirror" in lines.getvalue()
     assert not [word for word in ("95 %", "being shown first", "can be told") if word in lines.getvalue()]
     write_report(run, tmp_path / "page.html")

@@ -39,7 +39,7 @@ def show_ladders(
     left_out: Sequence[ExcludedClip],
     *,
     run: str,
-    judge: str = "",
+    judge: str,
     scope: str = "",
     verbose: bool = False,
 ) -> None:
@@ -60,7 +60,7 @@ def show_ladders(
         print_lines(list_notes(ladder, most=None if verbose else _MOST_NAMED))
         print_lines(f"warning: {line}" for line in list_warnings(ladder.conditions))
     print_lines(f"{'left out' if out.broken else 'note'}: {str(out.path)!r} {out.reason}" for out in left_out)
-    print_lines([*([f"judge: {name_judge(judge, scope)}"] if judge else []), f"run: {run}"])
+    print_lines([f"judge: {name_judge(judge, scope)}", f"run: {run}"])
 
 
 def show_conclusions(ladders: Sequence[Ladder]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -243,8 +243,9 @@ def show_comparisons(run: Run, *, judge: str) -> None:
     from vrt_lite.show.table import show_table  # noqa: PLC0415
     from vrt_lite.show.wrapping import print_lines  # noqa: PLC0415
 
-    rows: list[Sequence[str]] = []
-    for of in list_comparisons(run):
-        rows.append([of["first"], of["second"], of["words"], str(of["orders"] or ""), " ".join(of["prompt"].split())])
+    rows = [
+        [of["first"], of["second"], of["words"], str(of["orders"] or ""), " ".join(of["prompt"].split())]
+        for of in list_comparisons(run)
+    ]
     show_table(("VIDEO 1", "VIDEO 2", "RESULT", "ORDERS", "PROMPT"), rows)
-    print_lines([*([f"judge: {judge}"] if judge else []), f"run: {run.name}"])
+    print_lines([f"judge: {judge}", f"run: {run.name}"])
