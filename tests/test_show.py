@@ -173,6 +173,7 @@ def test_a_ranking_without_a_verdict_shows_its_notes_alone() -> None:
             "judged: 0 of 1 pairs, 0 judgement(s)",
             "not ranked: a.mp4: not judged yet",
             "not ranked: b.mp4: not judged yet",
+            "judge: j",
             "run: foxes",
         ]
 

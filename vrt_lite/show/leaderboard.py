@@ -78,9 +78,9 @@ def describe_conclusion(ladder: Ladder) -> str:
     """Say which clip is best, which are as good and which are flagged, at most three each; empty without a verdict."""
     names = [clip.name for clip in ladder.clips]
     flagged = [f"{names[i]} ({', '.join(flag.fault for flag in ladder.clips[i].flags)})" for i in ladder.flagged]
-    best, *alike = [names[i] for i in ladder.best] or [""]
-    parts = (("Best", [best] if best else []), ("As good", alike), ("Flagged", flagged))
-    return " ".join(f"{what}: {name_first(which)}." for what, which in parts if which)
+    best = [names[i] for i in ladder.best]
+    parts = {"Best": best[:1], "As good": best[1:], "Flagged": flagged}
+    return " ".join(f"{what}: {name_first(which)}." for what, which in parts.items() if which)
 
 
 def name_first(names: Sequence[str]) -> str:
