@@ -47,10 +47,9 @@ def pull(model: str, *, projector_type: str | None, profile: Path | None, quiet:
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.models import bundled_names  # noqa: PLC0415
     from vrt_lite.pulling import pull as pull_model  # noqa: PLC0415
-    from vrt_lite.show.screen import CountedWork, Screen  # noqa: PLC0415
+    from vrt_lite.show.screen import CountedWork  # noqa: PLC0415
 
-    with Screen(quiet=quiet) as screen:
-        progress = CountedWork(screen)
+    with CountedWork("asking the hub", quiet=quiet) as progress:
         if model in bundled_names():
             progress.say(f"{model} comes with vrt-lite; there is nothing to pull.")
             return

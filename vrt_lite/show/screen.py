@@ -9,10 +9,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self, TextIO
+from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from vrt_lite.show.words import console_on, format_time, glyphs_for, percent, safe
-from vrt_lite.show.wrapping import wrap_line
+from vrt_lite.show.wrapping import print_wrapped, wrap_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -90,11 +90,10 @@ class Screen:
         if self.console:
             lines = wrap_line(safe(line, encoding=self.console.encoding), self.console.width)
             self.console.print("\n".join(lines), style=style)
-        elif self._stream:
+        else:
             self._due = time.monotonic() + LINE_EVERY_SECONDS
             with contextlib.suppress(OSError, ValueError):
-                self._stream.write(f"{safe(line, encoding=self._stream.encoding or 'utf-8')}\n")
-                self._stream.flush()
+                print_wrapped(line, self._stream)
 
     def step(self, line: str, style: str = "dim") -> None:
         """Tell what has happened."""
@@ -146,14 +145,13 @@ class Screen:
         return Group(*above, *lines[-most:], row, *([bar] if status.total else []))
 
 
-class CountedWork:
-    """Shows how much of some work is done, and the time left at the mean speed so far. Any thread may add to it."""
+class CountedWork(Screen):
+    """A screen that shows how much of some work is done, and the time left at the mean speed so far."""
 
-    def __init__(self, screen: Screen, words: str = "asking the hub") -> None:
-        self.say = screen.say
-        self._screen, self._lock = screen, threading.Lock()
+    def __init__(self, words: str, **of_screen: Any) -> None:
+        super().__init__(**of_screen)
         self.begin(words, 0)
-        screen.show(Status(words))
+        self.show(Status(words))
 
     def begin(self, words: str, total: int, *, before: int = 0) -> None:
         """Begin anew with this much work, some of it done before."""
@@ -170,7 +168,7 @@ class CountedWork:
             new, left = done - self._before, self._total - done
             clock = f"{format_time(seconds / new * left)} left" if new > 0 and left else ""
             words = f"{self._words} {percent(done / self._total, digits=0)}" if self._total else self._words
-        self._screen.show(Status(words, done, self._total, lambda: clock))
+        self.show(Status(words, done, self._total, lambda: clock))
 
     def reach(self, done: int, total: int) -> None:
         """Say that so much is done; what the first call says was done before."""
