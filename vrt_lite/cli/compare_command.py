@@ -112,7 +112,12 @@ def compare(
     one, other = add_rate([Path(a), Path(b)], fps)
     clips = one, other
     _check_outputs(clips, {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
-    finish = _sheet_drawer(sheet) if sheet else None
+    finish: Finish | None = None
+    if sheet:
+        from vrt_lite.show.sheet import check_place, draw_sheet  # noqa: PLC0415 - Pillow only for a sheet
+
+        check_place(sheet)
+        finish = functools.partial(draw_sheet, path=sheet)
     with _open_store(store) as kept:
         with contextlib.ExitStack() as stack:
             found: dict[str, Any] = {"digest": kept.digest} if kept else {}
@@ -175,14 +180,6 @@ def _open_store(path: Path | None) -> contextlib.AbstractContextManager[Store | 
             raise
         print_text(f"This comparison is not kept. {error}", err=True)
         return contextlib.nullcontext()
-
-
-def _sheet_drawer(path: Path) -> Finish:
-    """Return a function that draws the sheet. UsageError for a path that no sheet can be written to."""
-    from vrt_lite.show.sheet import check_place, draw_sheet  # noqa: PLC0415 - Pillow only for a sheet
-
-    check_place(path)
-    return functools.partial(draw_sheet, path=path)
 
 
 def _check_outputs(clips: Sequence[Path], outputs: Mapping[str, Path | None]) -> None:

@@ -32,11 +32,6 @@ class Estimated:
     time: TimeRange | None = None
 
     @property
-    def notes(self) -> list[str]:
-        """What a user should know: what was changed to make it fit, why it does not."""
-        return [note for note in (*(w.text for w in self.plan.warnings), self.refusal) if note]
-
-    @property
     def shown_time(self) -> str:
         """The time in words; empty if it is not known."""
         return format_range(self.time) if self.time else ""
