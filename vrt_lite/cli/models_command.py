@@ -100,21 +100,21 @@ def models(*, as_json: bool) -> None:
 @click.argument("model", metavar="NAME")
 def rm(model: str) -> None:
     """Delete a pulled model, or what an unfinished pull has left."""
-    from vrt_lite.disk import disk_errors, is_plain_name, locked  # noqa: PLC0415
+    from vrt_lite.disk import disk_errors, locked  # noqa: PLC0415
     from vrt_lite.models import bundled_names, library  # noqa: PLC0415
 
     name = model.partition(":")[0]
     if name in bundled_names():
         raise ModelError(f"{name} comes with vrt-lite and is not deleted.")
-    if not is_plain_name(name.replace("/", "--")):
-        raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
-    with disk_errors(), locked(name):
-        stored = library.find_stored(model)
-        if not stored and name not in library.partial_names():
+    with disk_errors():
+        # Of what is here the name is a plain one: nothing else is locked, or deleted.
+        if not library.find_stored(model) and name not in library.partial_names():
             raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
-        freed = library.partial_bytes(name) + (stored.size_bytes if stored else 0)
-        library.remove_folder(library.partial_folder(name))
-        library.remove_folder(library.model_folder(name))
+        with locked(name):
+            stored = library.find_stored(name)
+            freed = library.partial_bytes(name) + (stored.size_bytes if stored else 0)
+            library.remove_folder(library.partial_folder(name))
+            library.remove_folder(library.model_folder(name))
     print_text(f"{name} is deleted, {format_bytes(freed)}")
 
 

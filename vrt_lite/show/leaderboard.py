@@ -17,7 +17,8 @@ from vrt_lite.show.wrapping import cut_middle, print_lines
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import Console, RenderableType
+    from rich.console import Console
+    from rich.table import Table
 
     from vrt_lite.records.ladders import ExcludedClip, Ladder, LadderPair, RankedClip, Rated
     from vrt_lite.records.pairs import OrderCounts
@@ -127,14 +128,12 @@ def list_columns(ladder: Ladder, most: int | None = None, *, glyphs: Glyphs | No
     return {heading: cells for heading, cells in columns.items() if any(cells)}
 
 
-def draw_board(ladder: Ladder, console: Console, most: int | None = None) -> RenderableType:
+def draw_board(ladder: Ladder, console: Console, most: int | None = None) -> Table:
     """Return the places as a table that fits the console. `most` limits the rows to the best.
 
     Long names take the room that there is, then that of `_SPARE`. One that is still too long loses its middle.
     """
     from rich.cells import cell_len
-    from rich.console import Group
-    from rich.text import Text
 
     glyphs = glyphs_for(console.options)
     columns = list_columns(ladder, most, glyphs=glyphs)
@@ -152,8 +151,9 @@ def draw_board(ladder: Ladder, console: Console, most: int | None = None) -> Ren
         table.add_column(heading, justify=justify, style=_STYLES.get(heading), overflow="fold")
     for rank, *cells in zip(*(columns[heading] for heading in shown), strict=True):
         table.add_row(rank, *cells, style="bold" if rank == "1" else "")
-    more = len(ladder.standings) - table.row_count
-    return Group(table, Text(f"and {more} more", "dim")) if more else table
+    if more := len(ladder.standings) - table.row_count:
+        table.caption = f"and {more} more"
+    return table
 
 
 def _draw_intervals(overall: Sequence[Rated], glyphs: Glyphs) -> list[str]:

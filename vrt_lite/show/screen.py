@@ -124,7 +124,6 @@ class Screen:
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.spinner import Spinner
-        from rich.table import Table
         from rich.text import Text
 
         assert self.console
@@ -136,13 +135,12 @@ class Screen:
         above = [board(self.console, max(height - 6, 1))] if board else []
         most = min(self._rows.maxlen or height, max(height - 1 - _LINES_OF_STATUS, 1))
         words = f"{safe(status.words, encoding=self.console.encoding)}  "
-        told = Text.assemble(words, (status.clock(), "dim"), no_wrap=True, overflow="crop")
-        spinner = Spinner(glyphs_for(self.console.options).spinner)
+        told = Text.assemble(words, (status.clock(), "dim"))
+        told.truncate(width - 2, overflow="crop")
+        spinner = Spinner(glyphs_for(self.console.options).spinner, told)
         spinner.start_time = 0.0  # so that each drawing has the frame of its moment
-        row = Table.grid(padding=(0, 1))
-        row.add_row(spinner, told)
         bar = ProgressBar(status.total, status.done, width=min(width, _WIDEST_BAR), complete_style="cyan")
-        return Group(*above, *lines[-most:], row, *([bar] if status.total else []))
+        return Group(*above, *lines[-most:], spinner, *([bar] if status.total else []))
 
 
 class CountedWork(Screen):

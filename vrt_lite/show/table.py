@@ -47,7 +47,14 @@ def begin_table() -> Table:
     """Return a table without lines and columns yet."""
     from rich.table import Table
 
-    return Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
+    return Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, GAP, 0, 0),
+        header_style="dim",
+        caption_style="dim",
+        caption_justify="left",
+    )
 
 
 def _print_records(columns: Sequence[Sequence[str]]) -> None:
