@@ -26,7 +26,7 @@ from vrt_lite.show.words import (
 from vrt_lite.show.wrapping import print_lines
 
 if TYPE_CHECKING:
-    from vrt_lite.records.figures import Accuracy, Coverage, Figures, OrderFigures, Share
+    from vrt_lite.records.figures import Accuracy, Coverage, Figures, Share
 
 Mark = Literal["tau", "diff", "other"]
 """What a row of a chart shows: a measure that counts ties, one that leaves them out, or something else than the judge.
@@ -132,7 +132,9 @@ def list_sections(figures: Figures, *, most: int | None = None) -> list[FigureSe
     costs = [[name, f"{of.mean:.4g}", f"{of.median:.4g}", f"{of.p95:.4g}"] for name, of in spreads if of]
     heads = ("A judgement takes", "mean", "median", "95th percentile")
     add("What a judgement takes", Table(heads, costs), lines=_describe_costs(figures))
-    orders = Table((f"Order{main}", *_PART), [*_list_orders(figures.orders)])
+    of = figures.orders
+    parts = {"A first": of.given, "B first": of.swapped, "averaged": of.averaged} if of else {}
+    orders = Table((f"Order{main}", *_PART), [_list_part(name, part) for name, part in parts.items() if part])
     add("Who is shown first", orders, lines=_describe_orders(figures))
     failures = Table(("Failed", "kind", "why"), failed, stacks=True)
     add("What could not be judged", failures, lines=_describe_failures(figures, len(failed)))
@@ -273,13 +275,6 @@ def _describe_costs(figures: Figures) -> Iterator[str]:
     yield f"tool rate: {_format_share(cost.tool_rate)} % of {count_of(cost.judgements, 'judgement')} asked for frames"
     if cost.recommended.right:
         yield f"only recommended, without a final answer: {_format_share(cost.recommended)} %"
-
-
-def _list_orders(orders: OrderFigures | None) -> Iterator[list[str]]:
-    if orders:
-        for name, of in {"A first": orders.given, "B first": orders.swapped, "averaged": orders.averaged}.items():
-            if of:
-                yield _list_part(name, of)
 
 
 def _describe_orders(figures: Figures) -> Iterator[str]:
