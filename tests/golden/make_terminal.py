@@ -151,9 +151,9 @@ qwen2.5-vl-3b | can be pulled | Q8_0  | ~4.62 GB | ~6.1 GB  | no       | Qwen Re
 vr-thinker-7b | can be pulled | Q8_0  | ~9.45 GB | ~11.9 GB | no       | MIT
 """
 QUANTS = """
-QUANT  | FETCHED  | STAYS   | DISK AT MOST | PROCESSOR | GPU     | ON THE GPU            | PIXELS | KV   | FITS
-q8_0   | 16.60 GB | 9.45 GB | 19.45 GB     | 3.10 GB   | 7.62 GB | 27 of 29 layers       | 602112 | q8_0 | yes
-q4_k_m | 16.60 GB | 6.03 GB | 16.03 GB     | 1.20 GB   | 7.90 GB | all layers, projector | 602112 | f16  | no: disk
+QUANT  | FETCHED  | STAYS   | DISK AT MOST | PIXELS | KV   | MEMORY  | GPU     | ON THE GPU            | FITS
+q8_0   | 16.60 GB | 9.45 GB | 19.45 GB     | 602112 | q8_0 | 3.10 GB | 7.62 GB | 27 of 29 layers       | yes
+q4_k_m | 16.60 GB | 6.03 GB | 16.03 GB     | 602112 | f16  | 1.20 GB | 7.90 GB | all layers, projector | no: disk
 """
 TUNED = """
 SETTING   | VALUE | FRAME PAIR | READS        | WRITES      | SPEED |

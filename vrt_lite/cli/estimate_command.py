@@ -193,7 +193,7 @@ def _print_quants(
         return
     from vrt_lite.show.estimates import show_quants  # noqa: PLC0415
 
-    show_quants(found, memory, free_disk_bytes=_free_disk())
+    show_quants(found, free_disk_bytes=_free_disk())
     way = "as a checkpoint and converted here" if offered.converted else "as GGUF"
     print_text(f"fetched {way}; {format_bytes(_free_disk())} are free in {home()}")
     command = f"vrt-lite pull {offered.name}"
