@@ -185,7 +185,7 @@ def list_verdict(judgement: Judgement) -> list[str]:
     return [f"{write_headline(judgement.verdict)}.", *verdict_lines(judgement)[1:]]
 
 
-def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]:
+def verdict_lines(judgement: Judgement) -> list[str]:
     """Return the verdict in plain lines, each "key: value"; the first is the overall one."""
     overall, *rest = list_preferences(judgement)
     measures, verdict = list_measures(judgement), judgement.verdict
@@ -206,7 +206,7 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
         *(line for line in list_limits(judgement) if line != judgement.scope),
         *(f"warning: {text}" for text in (describe_recommendation(verdict), *judgement.warnings) if text),
     ]
-    return [safe(line, encoding=encoding) for line in lines if line]
+    return [safe(line) for line in lines if line]
 
 
 # The comparisons of a run: pairs that have a prompt of their own
