@@ -296,6 +296,7 @@ def test_progress_fits(width: int, encoding: str) -> None:
             evaluation.observe(at_work.Waiting(HOSTILE, 2))
             evaluation.count(label, 1, seconds_left=90.0)
             evaluation.observe(at_work.Loading("狐" * 99))
+            assert len(on.render_lines(evaluation._render())) == 2, "the words or the bar take more than a line"
             on.print(evaluation._render())
     lines = check_fits(written(on), width, encoding)
     assert any("4 of 40" in line for line in lines)

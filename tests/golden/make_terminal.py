@@ -38,7 +38,7 @@ from vrt_lite.records.pairs import Result
 from vrt_lite.show import show_verdict
 from vrt_lite.show.evaluation_sections import show_figures
 from vrt_lite.show.findings import show_findings
-from vrt_lite.show.leaderboard import show_ladders
+from vrt_lite.show.leaderboard import show_conclusions, show_ladders
 from vrt_lite.show.table import show_table
 
 GOLDEN = Path(__file__).parent / "terminal.txt"
@@ -98,7 +98,13 @@ def _rank(names: list[str]) -> Callable[[], None]:
         odds: Odds = (0.1, share, 0.9 - share) if winner == 1 else (0.1, 0.9 - share, share)
         group.results[a, b] = _result(f"{a} {b}", names[a], names[b], winner, odds)
     left_out = [ExcludedClip(Path("notes.mp4"), "", "is no video that can be read (Invalid data found)", broken=True)]
-    return lambda: show_ladders([rate_group(group)], left_out, run="foxes", judge="vrt-tiny-2")
+
+    def show() -> None:
+        ladders = [rate_group(group)]
+        show_ladders(ladders, left_out, run="foxes", judge="vrt-tiny-2")
+        show_conclusions(ladders)
+
+    return show
 
 
 def _figures() -> Figures:

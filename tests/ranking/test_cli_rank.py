@@ -184,6 +184,7 @@ def test_the_live_board_stays_within_the_terminal(tmp_path: Path, monkeypatch: p
     assert max(map(cell_len, lines)) <= width
     assert any("of 10" in line for line in lines)
     assert any("take 5" in line for line in lines)
+    assert any("and 3 more" in line for line in lines)
 
 
 def test_plain_progress_is_a_line_a_judgement(tmp_path: Path) -> None:
