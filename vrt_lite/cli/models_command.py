@@ -89,9 +89,9 @@ def models(*, as_json: bool) -> None:
         if of:
             told = "; ".join(f"{a.set} {a.split} {a.value:.1f} % ({a.source})" for a in of)
             print_text(f"{name}, accuracy: {told}")
-    for way in filter(None, (entry.way_here for entry in found)):
-        print_text(way)
     for entry in found:
+        if entry.way_here:
+            print_text(entry.way_here)
         if entry.note:
             print_text(f"{entry.name}: {entry.note}", err=True)
 

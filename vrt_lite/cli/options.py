@@ -36,7 +36,6 @@ FILE: Final = click.Path(readable=False)
 PATH: Final = click.Path(path_type=Path)
 FILE_PATH: Final = click.Path(dir_okay=False, path_type=Path)
 FOLDER: Final = click.Path(file_okay=False, path_type=Path)
-PRESETS = "model-card, videogen-reward, mj-bench-video or text2video-human"
 _SOURCES: Final[dict[ParameterSource | None, Source]] = {
     ParameterSource.COMMANDLINE: "option",
     ParameterSource.ENVIRONMENT: "environment",
@@ -131,7 +130,11 @@ page_options = _add_options(
 judge_options = _add_options(
     stored_option("model", "-m", "--model", shell_complete=complete_models),
     projector_option,
-    click.option("--preset", metavar="NAME", help=f"{PRESETS}: published wordings."),
+    click.option(
+        "--preset",
+        metavar="NAME",
+        help="model-card, videogen-reward, mj-bench-video or text2video-human: published wordings.",
+    ),
     click.option(
         "--dimension",
         "dimensions",
