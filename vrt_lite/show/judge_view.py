@@ -105,7 +105,7 @@ class JudgeView(Screen):
         for line in lines:
             if line.strip():
                 self.step(f"  {line.expandtabs(4).strip()}")
-        self.draft(f"  {self._text}")
+        self._draft = f"  {self._text}"
 
 
 class OrderSorter:

@@ -101,7 +101,7 @@ class RankingView(_RunView):
         end = time.monotonic()
         # Rating hundreds of clips takes longer, and must not hold up the judge.
         self._rate_at = end + max(_RATED_EVERY_SECONDS, 10 * (end - start))
-        self.show_board(functools.partial(draw_board, ladder) if ladder.standings else None)
+        self._board = functools.partial(draw_board, ladder) if ladder.standings else None
 
 
 class FolderView(RankingView):

@@ -41,7 +41,8 @@ class Screen:
     """Shows work on stderr, or another stream. A context manager; any thread may call it, and rich draws in its own.
 
     `live=False` is for when others also write to stderr. Of the lines of `step` a terminal shows the last `rows`, above
-    the status; None leaves all of them on it. `console` is the terminal, None in a pipe.
+    the status; None leaves all of them on it. `console` is the terminal, None in a pipe. On a terminal what `_board`
+    draws in so many lines stands above all else, and `_draft`, a text that is being written, below the rows.
     """
 
     def __init__(
@@ -55,8 +56,7 @@ class Screen:
     ) -> None:
         to: TextIO | None = stream or sys.stderr  # None: it was closed when this process started
         self._stream = None if quiet else to
-        # rich's refresh thread takes this inside its own lock, so nothing may be printed while it is held.
-        self._lock = threading.Lock()
+        # Each of these is read and replaced in one step, so that rich's thread needs no lock to draw them.
         self._status = Status("opening the clips")
         self._rows: deque[tuple[str, str]] = deque(maxlen=rows)
         self._board: Callable[[Console, int], RenderableType] | None = None
@@ -100,25 +100,13 @@ class Screen:
         if not self.console or self._rows.maxlen is None:
             self.say(line, style)
         else:
-            with self._lock:
-                self._rows.append((line, style))
+            self._rows.append((line, style))
 
     def show(self, status: Status, *, now: bool = False) -> None:
         """Show what is done from now on. A pipe gets a line `now`, or when one is due."""
-        with self._lock:
-            self._status = status
+        self._status = status
         if not self.console and status.words and (now or time.monotonic() >= self._due):
             self.say(str(status))
-
-    def draft(self, text: str) -> None:
-        """Show text that is being written below the rows of a terminal."""
-        with self._lock:
-            self._draft = text
-
-    def show_board(self, board: Callable[[Console, int], RenderableType] | None) -> None:
-        """Show what `board` draws in so many lines above all else on a terminal, if anything."""
-        with self._lock:
-            self._board = board
 
     def _render(self) -> RenderableType:
         from rich.console import Group
@@ -127,8 +115,7 @@ class Screen:
         from rich.text import Text
 
         assert self.console
-        with self._lock:
-            rows, status, board = [*self._rows, (self._draft, "dim")], self._status, self._board
+        rows, status, board = [*self._rows.copy(), (self._draft, "dim")], self._status, self._board
         width, height = self.console.size
         texts = [Text(safe(line, encoding=self.console.encoding), style) for line, style in rows if line.strip()]
         lines = [line for text in texts for line in text.wrap(self.console, min(width, _WIDEST))]
@@ -144,10 +131,14 @@ class Screen:
 
 
 class CountedWork(Screen):
-    """A screen that shows how much of some work is done, and the time left at the mean speed so far."""
+    """A screen that shows how much of some work is done, and the time left at the mean speed so far.
+
+    Any thread may add to it.
+    """
 
     def __init__(self, words: str, **of_screen: Any) -> None:
         super().__init__(**of_screen)
+        self._lock = threading.Lock()
         self.begin(words, 0)
         self.show(Status(words))
 
