@@ -41,9 +41,7 @@ _SOURCES: Final[dict[ParameterSource | None, Source]] = {
     ParameterSource.ENVIRONMENT: "environment",
     ParameterSource.DEFAULT_MAP: "file",
 }
-
-
-_NEAREST: Final = ("option", "environment", "file", None)
+_NEAREST: Final = (*_SOURCES.values(), None)
 """Where a value comes from, the nearest to the command first; None is a default."""
 _OUTDONE_BY_EFFORT: Final = ("max_pixels", "tool_max_pixels", "first_frames", "rounds")
 """Settings that an effort sets back to what it decides if they come from further away than itself."""

@@ -43,9 +43,11 @@ def show_parts(estimated: Estimated, memory: MachineMemory) -> None:
     """Print what each part takes, and what is free."""
     estimate = estimated.plan.estimate
     gpu = memory.gpu if estimate.gpu_bytes else None
-    sizes = [(term.name, term.cpu, term.gpu) for term in estimate.terms if term.cpu or term.gpu]
-    sizes.append(("in all", estimate.cpu_bytes, estimate.gpu_bytes))
-    sizes.append(("free here", memory.free_bytes, gpu.free_bytes if gpu else 0))
+    sizes = [
+        *((term.name, term.cpu, term.gpu) for term in estimate.terms if term.cpu or term.gpu),
+        ("in all", estimate.cpu_bytes, estimate.gpu_bytes),
+        ("free here", memory.free_bytes, gpu.free_bytes if gpu else 0),
+    ]
     rows = [(name, format_bytes(cpu), format_bytes(on_gpu) if gpu else "") for name, cpu, on_gpu in sizes]
     show_table(("MEMORY FOR", "PROCESSOR", gpu.name if gpu else ""), rows)
 

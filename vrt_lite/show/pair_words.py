@@ -70,6 +70,10 @@ def name_dimension(judgement: Judgement, key: str) -> str:
     return wordings[key].name
 
 
+def _shorten(key: str) -> str:
+    return "overall" if key == OVERALL else key
+
+
 def shown_odds(verdict: Verdict, key: str) -> Odds | None:
     """Return the probabilities to show for a preference."""
     preference = verdict.all_preferences.get(key)
@@ -114,8 +118,7 @@ def list_limits(judgement: Judgement) -> list[str]:
     settings, lines = judgement.settings, list[str]()
     if judgement.scores:
         one, two = judgement.scores
-        names = {name: "overall" if name == OVERALL else name for name in one}
-        told = ", ".join(f"{words} {one[name].value:.3g} and {two[name].value:.3g}" for name, words in names.items())
+        told = ", ".join(f"{_shorten(name)} {one[name].value:.3g} and {two[name].value:.3g}" for name in one)
         lines.append(f"each clip judged by itself ({told}), the other order is the mirror")
     elif skipped := judgement.skipped_order:
         reached = f"the probability {skipped.probability:.2f} reaches the confidence {skipped.confidence:g}"
@@ -164,7 +167,7 @@ def describe_measured(judgement: Judgement) -> list[str]:
         preference = measured.preferences[key]
         if judgement.verdict.preferences.get(key) != preference:
             words = f"{describe(preference, with_share=False)} ({measured.odds[key][preference.choice]:.2f})"
-            said.append(f"{'overall' if key == OVERALL else key} {words}")
+            said.append(f"{_shorten(key)} {words}")
     if said:
         lines.append(f"by measuring: {', '.join(said)}")
     return lines + [f"found in video {fault.video}: {fault.name}, {fault.strength}" for fault in measured.faults]
