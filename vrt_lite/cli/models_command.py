@@ -154,15 +154,16 @@ def cache(*, clear: bool, clear_uploads: bool, cache_mb: int | None) -> None:
     from vrt_lite.web.upload_folder import list_uploads  # noqa: PLC0415
 
     disk, folder, uploads = embeddings.users_disk(cache_mb), embeddings.cache_folder(), data_home() / "uploads"
+    measured = measures.measures_folder()
     if clear:
         with disk_errors():
             embeddings.clear(folder)
-            measures.clear(measures.measures_folder())
+            measures.clear(measured)
     for upload, _ in list_uploads(uploads) if clear_uploads else ():
         shutil.rmtree(upload, ignore_errors=True)
     entries, size_bytes = embeddings.usage(folder)
     bound = f"at most {disk.most_bytes / 1e6:.0f} MB" if disk else "off: cache-mb is 0"
-    clips = len(list(measures.list_files(measures.measures_folder())))
+    clips = len(list(measures.list_files(measured)))
     sent = [size for _, size in list_uploads(uploads)]
     print_text(str(folder))
     click.echo(f"{entries} embeddings, {format_bytes(size_bytes)} ({bound})")

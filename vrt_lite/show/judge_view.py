@@ -37,7 +37,7 @@ _EXCHANGED: Final = "Shown the other way round: what the judge now calls Video 1
 
 
 class JudgeView(Screen):
-    """A screen with these options that shows one comparison.
+    """A screen that shows one comparison; its other options are those of `Screen`.
 
     A pipe gets the judge's text only if `verbose`; a terminal then keeps it.
     """

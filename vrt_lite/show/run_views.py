@@ -26,7 +26,10 @@ _RATED_EVERY_SECONDS: Final = 0.4
 
 
 class _RunView(Screen):
-    """A screen that shows a run; `done` counts its judgements, also those of earlier calls."""
+    """A screen that shows a run; `done` counts its judgements, also those of earlier calls.
+
+    `total` is how many there will be, if that is known; the other options are those of `Screen`.
+    """
 
     def __init__(self, *args: Any, total: int = 0, **of_screen: Any) -> None:
         super().__init__(*args, **of_screen)
