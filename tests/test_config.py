@@ -320,8 +320,8 @@ def test_settings_of_the_engine_here_are_not_for_a_server() -> None:
     for words, threads in (([], None), (["--threads", "2"], 2)):
         with parsed("rank", *CLIPS, *words) as ctx:
             settings = take_settings(dict(ctx.params), remote)
-            judges = [ChosenJudge(None, None, backend, settings) for backend in (remote, None)]
-            assert [judge.choose_jobs(ctx.params["jobs"]) for judge in judges] == [4, 4]
+            judges = [ChosenJudge(None, None, backend, settings, ctx.params["jobs"]) for backend in (remote, None)]
+            assert [judge.choose_jobs() for judge in judges] == [4, 4]
         assert (settings.threads, settings.rounds) == (threads, 3)
 
 

@@ -212,10 +212,10 @@ def test_the_table_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     context, pixels = count_context_tokens(read_shape(judge), judge.profile), judge.profile.max_pixels
     assert f"for context {context} tokens, {pixels} pixels a frame, keys and values f16, repacked weights off" in lines
     heads, *efforts = (line.split() for line in lines[-4:])
-    assert heads == ["EFFORT", "PIXELS", "ROUNDS", "REPLY", "MEMORY", "FITS"]
+    assert heads == ["EFFORT", "ROUNDS", "REPLY", "PIXELS", "KV", "MEMORY", "FITS"]
     # Trained on one size, the bundled judge keeps it with every effort.
     told = [" ".join(row[:4]) for row in efforts]
-    assert told == ["quick 35840 2 512", "balanced 35840 3 512", "full 35840 4 512"]
+    assert told == ["quick 2 512 35840", "balanced 3 512 35840", "full 4 512 35840"]
 
 
 def test_the_estimate_as_json_and_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:

@@ -476,8 +476,7 @@ def test_one_bar_shows_the_whole_and_the_disk_holds_at_most_two_shards(shards: P
 def test_a_pipe_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screens, "LINE_EVERY_SECONDS", 0.0)
     stream = io.StringIO()
-    with screens.Screen(stream) as screen:
-        view = screens.CountedWork(screen)
+    with screens.CountedWork("asking the hub", stream=stream) as view:
         view.say("a line")
         view.begin("fetching", 200)
         view.advance(50)

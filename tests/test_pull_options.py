@@ -147,7 +147,7 @@ def test_a_disk_that_is_too_small_is_named(capfd: pytest.CaptureFixture[str]) ->
         plan = choose_plan(option.shape, offered.profile, Settings(), memory)
         found.append(Estimated(offered.name, 28, plan, "", option))
     found.append(replace(found[0], refusal="It does not fit."))
-    show_quants(found, memory, free_disk_bytes=11_700_000_000)
+    show_quants(found, free_disk_bytes=11_700_000_000)
     rows = [line.rpartition("  ")[2] for line in capfd.readouterr().out.splitlines()]
     assert rows == ["FITS", "no: disk", "no: disk", "yes", "yes", "no: memory, disk"]
 

@@ -256,7 +256,7 @@ def test_compare_uses_what_tune_found(capfd: pytest.CaptureFixture[str], own_hom
 
 def test_a_ranking_judges_as_many_pairs_at_once_as_tune_found() -> None:
     def jobs(given: int | None, model: str = JUDGE.name, backend: Remote | None = None) -> int:
-        return ChosenJudge(model, None, backend, Settings()).choose_jobs(given)
+        return ChosenJudge(model, None, backend, Settings(), given).choose_jobs()
 
     assert jobs(None) == 1
     save_tuning(Tuning(projector="x.gguf", jobs=2), JUDGE, describe_machine())

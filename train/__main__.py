@@ -117,7 +117,7 @@ def evaluate(recipe: Path, run: Path, stages: tuple[str, ...], jobs: int) -> Non
         raise UsageError(f"{run} has no finished stage: begin with python -m train cold-start RECIPE {run}.")
     for stage in finished:
         _model_of(run, stage)
-        show_figures(evaluate_stage(loaded, run / stage, jobs=jobs), judge=stage)
+        show_figures(evaluate_stage(loaded, run / stage, jobs=jobs), judge=stage, run=run.name)
 
 
 @train.command("dry-run")

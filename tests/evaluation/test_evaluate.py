@@ -30,7 +30,6 @@ from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.run import Run
 from vrt_lite.show.evaluation_sections import draw_plots, list_charts, show_figures
 from vrt_lite.show.run_views import EvaluationView
-from vrt_lite.show.screen import Screen
 from vrt_lite.viewer import write_report
 
 SETS = Path(__file__).parent / "sets"
@@ -84,7 +83,7 @@ class Bench:
         split, name, pixels = (options.pop(key, None) for key in ("split", "name", "pixels"))
         self.backend = ScriptedBackend(replies)  # type: ignore[arg-type]
         found = read_set(locate_set(table, split=split))
-        view = EvaluationView(Screen(io.StringIO(), quiet=True), total=6)
+        view = EvaluationView(io.StringIO(), quiet=True, total=6)
         with Judge("vrt-tiny-0", backend=self.backend, measures=False) as judge:
             if pixels:  # as where larger frames do not fit the memory
                 judge.mode.profile = judge.mode.profile.with_max_pixels(pixels)
@@ -117,7 +116,7 @@ class Bench:
 def text_of(figures: Figures) -> str:
     out = io.StringIO()
     with redirect_stdout(out):
-        show_figures(figures)
+        show_figures(figures, judge="j", run="r")
     return out.getvalue()
 
 
@@ -189,7 +188,7 @@ def test_genai_bench_by_hand(bench: Bench, genai: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("COLUMNS", "40")
     narrow = Terminal()
     with redirect_stdout(narrow):
-        show_figures(bench.made.figures)
+        show_figures(bench.made.figures, judge="j", run="r")
     lines = re.sub(r"\x1b\[[0-9;]*m", "", narrow.getvalue()).splitlines()
     assert [line for line in lines if len(line) > 40] == []
     assert "  tau 50.0 (19-81)" in lines

@@ -37,7 +37,7 @@ from vrt_lite.records.pairs import Result
 from vrt_lite.show import show_verdict
 from vrt_lite.show.evaluation_sections import show_figures
 from vrt_lite.show.findings import show_findings
-from vrt_lite.show.leaderboard import show_ladders
+from vrt_lite.show.leaderboard import show_conclusions, show_ladders
 from vrt_lite.show.table import show_table
 
 GOLDEN = Path(__file__).parent / "terminal.txt"
@@ -97,7 +97,13 @@ def _rank(names: list[str]) -> Callable[[], None]:
         odds: Odds = (0.1, share, 0.9 - share) if winner == 1 else (0.1, 0.9 - share, share)
         group.results[a, b] = _result(f"{a} {b}", names[a], names[b], winner, odds)
     left_out = [ExcludedClip(Path("notes.mp4"), "", "is no video that can be read (Invalid data found)", broken=True)]
-    return lambda: show_ladders([rate_group(group)], left_out, run="foxes", judge="vrt-tiny-2")
+
+    def show() -> None:
+        ladders = [rate_group(group)]
+        show_ladders(ladders, left_out, run="foxes", judge="vrt-tiny-2")
+        show_conclusions(ladders)
+
+    return show
 
 
 def _figures() -> Figures:
@@ -150,9 +156,9 @@ qwen2.5-vl-3b | can be pulled | Q8_0  | ~4.62 GB | ~6.1 GB  | no       | Qwen Re
 vr-thinker-7b | can be pulled | Q8_0  | ~9.45 GB | ~11.9 GB | no       | MIT
 """
 QUANTS = """
-QUANT  | FETCHED  | STAYS   | DISK AT MOST | PROCESSOR | GPU     | ON THE GPU            | PIXELS | KV   | FITS
-q8_0   | 16.60 GB | 9.45 GB | 19.45 GB     | 3.10 GB   | 7.62 GB | 27 of 29 layers       | 602112 | q8_0 | yes
-q4_k_m | 16.60 GB | 6.03 GB | 16.03 GB     | 1.20 GB   | 7.90 GB | all layers, projector | 602112 | f16  | no: disk
+QUANT  | FETCHED  | STAYS   | DISK AT MOST | PIXELS | KV   | MEMORY  | GPU     | ON THE GPU            | FITS
+q8_0   | 16.60 GB | 9.45 GB | 19.45 GB     | 602112 | q8_0 | 3.10 GB | 7.62 GB | 27 of 29 layers       | yes
+q4_k_m | 16.60 GB | 6.03 GB | 16.03 GB     | 602112 | f16  | 1.20 GB | 7.90 GB | all layers, projector | no: disk
 """
 TUNED = """
 SETTING   | VALUE | FRAME PAIR | READS        | WRITES      | SPEED |

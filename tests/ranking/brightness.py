@@ -21,7 +21,6 @@ from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.records.ladders import Ladder, Ranking
 from vrt_lite.runs.store import Store
 from vrt_lite.show.run_views import RankingView
-from vrt_lite.show.screen import Screen
 
 SIZE = (56, 56)
 GREY = 35.0
@@ -96,7 +95,7 @@ def judge_of(backend: Backend) -> Judge:
 
 
 def unwatched() -> RankingView:
-    return RankingView(Screen(io.StringIO(), quiet=True))
+    return RankingView(io.StringIO(), quiet=True)
 
 
 def group(clips: Sequence[Path], name: str = "", prompt: str = "Light.") -> Group:

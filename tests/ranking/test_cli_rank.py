@@ -30,7 +30,6 @@ from vrt_lite.measures.kept import list_files, measures_folder
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.show.run_views import RankingView
-from vrt_lite.show.screen import Screen
 
 SMALL = ("--model", "vrt-tiny-0")  # the ladder's world is its own
 FLAGGING = ("--model", "vrt-tiny-2", "--orders", "one")
@@ -163,7 +162,7 @@ def test_hostile_names_stay_text_at_any_width(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setenv("COLUMNS", str(width))
         for stream in (Terminal(), io.StringIO()):
             with redirect_stdout(stream):
-                show_ladders(ranking.ladders, ranking.left_out, run=ranking.run)
+                show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, judge="j")
             shown = stream.getvalue()
             assert "orders disagree" in shown
             assert "not ranked" in shown
@@ -178,19 +177,20 @@ def test_the_live_board_stays_within_the_terminal(tmp_path: Path, monkeypatch: p
     for name, value in (("COLUMNS", str(width)), ("LINES", "8"), ("TERM", "xterm")):
         monkeypatch.setenv(name, value)
     stream, clips = Terminal(), group(write_greys(tmp_path / "in", range(60, 120, 12)))
-    with Store() as store, RankingView(Screen(stream)) as view:
-        assert view._screen.console
+    with Store() as store, RankingView(stream) as view:
+        assert view.console
         ranked(store, Brightness(), clips, watcher=view, effort=Effort(both_orders=False))
     lines = [OURS.sub("", line) for line in re.split(r"[\r\n]", stream.getvalue())]
     assert max(map(cell_len, lines)) <= width
     assert any("of 10" in line for line in lines)
     assert any("take 5" in line for line in lines)
+    assert any("and 3 more" in line for line in lines)
 
 
 def test_plain_progress_is_a_line_a_judgement(tmp_path: Path) -> None:
     stream, clips = io.StringIO(), group(write_greys(tmp_path / "in", (60, 120)))
-    with Store() as store, RankingView(Screen(stream)) as view:
-        assert not view._screen.console
+    with Store() as store, RankingView(stream) as view:
+        assert not view.console
         ranked(store, Brightness(), clips, watcher=view)
     assert [re.sub(r", [\d.]+ s left", "", line) for line in stream.getvalue().splitlines()] == [
         "2 clips, at most 2 judgements, 0 of them made before",
@@ -224,7 +224,7 @@ def test_a_strong_preference_for_the_first_leaves_the_order_right(tmp_path: Path
         assert (own.winner, own.leans) == ((0, better) if gap < strong else (better, None))
     shown, count = io.StringIO(), len(undecided)
     with redirect_stdout(shown):
-        show_ladders(ranking.ladders, (), run=ranking.run)
+        show_ladders(ranking.ladders, (), run=ranking.run, judge="j")
     counts = f"VQ in {count} of 15, MQ in 0 of 15, OA in {count} of 15; {count} undecided overall"
     assert f"orders disagree, of the pairs judged in both: {counts}" in shown.getvalue().splitlines()
     assert "take 1.mp4 and take 2.mp4 on VQ, OA; overall undecided, leans to take 2.mp4 (0.5" in shown.getvalue()

@@ -128,7 +128,7 @@ def test_judgements_made_with_different_pixels_are_said_to_differ(
     assert [rate_group(stored) for stored in read_groups(store.run("mixed"))] == [ladder]
     shown = io.StringIO()
     with redirect_stdout(shown):
-        show_ladders(ranking.ladders, (), run="mixed")
+        show_ladders(ranking.ladders, (), run="mixed", judge="j")
     sizes = f"10 at {784 * 16} ({784 * 16} a requested frame), 2 at {own} ({tool} a requested frame)"
     said = f"judgements by pixels a frame: {sizes}: not comparable"
     assert f"warning: {said}" in shown.getvalue().splitlines()

@@ -31,7 +31,6 @@ from vrt_lite.records.pairs import Result
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.show.run_views import EvaluationView, FolderView
-from vrt_lite.show.screen import Screen
 from vrt_lite.viewer import write_report
 
 GREYS = (40, 200, 120, 60, 180, 90)
@@ -132,7 +131,7 @@ def test_pairs_follow_by_the_loss_and_what_nobody_measured_is_nowhere(
         assert (standing["together"], standing["better_than_next"]) == ([], None)
     lines = io.StringIO()
     with redirect_stdout(lines):
-        show_ladders(ranking.ladders, (), run="r")
+        show_ladders(ranking.ladders, (), run="r", judge="j")
     assert "scored: 6 clips, each by itself; the other order of a pair is its mirror" in lines.getvalue()
     assert not [word for word in ("95 %", "being shown first", "can be told") if word in lines.getvalue()]
     write_report(run, tmp_path / "page.html")
@@ -159,7 +158,7 @@ def test_a_watched_folder_takes_a_run_for_each_new_clip(scored: Scored, store: S
             if len(scored.asked) == 7:
                 raise KeyboardInterrupt
 
-    options: Any = {"watcher": Late(Screen(io.StringIO(), quiet=True)), "poll_seconds": 0.05}
+    options: Any = {"watcher": Late(io.StringIO(), quiet=True), "poll_seconds": 0.05}
     watch = FolderWatch([str(clips[0].parent)], settled_seconds=0.1)
     with scored.judge() as judge:
         ranking = watch_folders(watch, prompt="A grey.", store=store, judge=judge, **options)
@@ -197,7 +196,7 @@ def test_an_evaluation_judges_each_clip_once(scored: Scored, store: Store, clips
     lines = [f"take {a + 1}.mp4,take {b + 1}.mp4,x,{'A' if GREYS[a] > GREYS[b] else 'B'}" for a, b in pairs]
     table = clips[0].with_name("pairs.csv")
     table.write_text("\n".join(("a,b,prompt,overall", *lines)))
-    view = EvaluationView(Screen(io.StringIO(), quiet=True), total=2 * PAIRS)
+    view = EvaluationView(io.StringIO(), quiet=True, total=2 * PAIRS)
     with scored.judge() as judge:
         found = read_set(locate_set(table))
         figures = evaluate(found, PairSelection("both"), store=store, judge=judge, watcher=view).figures

@@ -33,7 +33,6 @@ from vrt_lite.records.ladders import RankedClip
 from vrt_lite.records.pairs import Result
 from vrt_lite.records.progress import Progress
 from vrt_lite.show.run_views import FolderView
-from vrt_lite.show.screen import Screen
 
 SETTLED = 0.1
 MOST_SECONDS = 60.0
@@ -235,7 +234,7 @@ def test_a_line_is_printed_for_what_comes_and_goes_alone() -> None:
     stream = io.StringIO()
     one, two = (RankedClip(f"{name}.mp4", Path(f"{name}.mp4"), name) for name in "ab")
     late = Path("c.mp4")
-    with FolderView(Screen(stream)) as view:
+    with FolderView(stream) as view:
         view.changed(ClipGroup("", "x", ()), Progress(0, 0), {one.path: BEING_WRITTEN})
         view.changed(ClipGroup("", "x", (one, two)), Progress(0, 2), {})
         for why in (BEING_WRITTEN, "has no whole index", BEING_WRITTEN):

@@ -95,10 +95,9 @@ def compare(
     vrt-lite compare a.mp4 b.mp4 --backend http://127.0.0.1:8000/v1
     vrt-lite compare a.webp "frames/%04d.png" --fps 8
 
-    A clip is a video, an animated GIF or WebP, or numbered pictures: a pattern, or their folder.
-    Give a file name that begins with "-" as ./-name.mp4. Nothing is fetched from the network. With --backend, frames
-    and prompt go to that server, and --model only names the profile. A key is read from VRT_LITE_API_KEY, or else from
-    OPENAI_API_KEY.
+    A clip is a video, an animated GIF or WebP, or numbered pictures: a pattern, or their folder. Give a file name that
+    begins with "-" as ./-name.mp4. Nothing is fetched from the network. With --backend, frames and prompt go to that
+    server, and --model only names the profile. A key is read from VRT_LITE_API_KEY, or else from OPENAI_API_KEY.
 
     What is judged is kept: see vrt-lite history. The same clips, prompt, judge and settings are found again, unless
     --again, --trace or --sheet ask for the work itself.
@@ -106,27 +105,30 @@ def compare(
     Options that you always give can be set once for all commands: vrt-lite config --help
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     prompt, report, judge = take_prompt(options), take_report(options), take_judge(options)
-    settings = judge.settings
-    if find_source("confidence") and settings.both_orders != "auto":
-        raise UsageError(f"--skip-second-at {settings.confidence:g} is about --orders auto: give both.")
+    if find_source("confidence") and judge.settings.both_orders != "auto":
+        raise UsageError(f"--skip-second-at {judge.settings.confidence:g} is about --orders auto: give both.")
     one, other = add_rate([Path(a), Path(b)], fps)
     clips = one, other
     _check_outputs(clips, {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
-    finish = _sheet_drawer(sheet) if sheet else None
-    with _open_store(store) as kept:
-        with contextlib.ExitStack() as stack:
-            found: dict[str, Any] = {"digest": kept.digest} if kept else {}
-            opened = stack.enter_context(judge.open(verbose=verbose > 1, measures=measures, **found))
-            observe: Observe = ignore
-            if not (quiet or as_json):
-                from vrt_lite.show.judge_view import JudgeView, OrderSorter  # noqa: PLC0415
+    finish: Finish | None = None
+    if sheet:
+        from vrt_lite.show.sheet import check_place, draw_sheet  # noqa: PLC0415 - Pillow only for a sheet
 
-                observe = OrderSorter(stack.enter_context(JudgeView(verbose=verbose > 0, live=verbose < 2)).observe)
-            asked: dict[str, Any] = {"prompt": prompt, "again": again or bool(trace or sheet), "measures": measures}
-            judgement, made = _find_or_judge(opened, clips, kept, observe, **asked, trace=trace, finish=finish)
-        if made and not quiet:
-            print_text(f"found: this was judged before, {format_time(made)}. To judge it anew: --again", err=True)
-        print_judgement(judgement, as_json=as_json, advise=not quiet)
+        check_place(sheet)
+        finish = functools.partial(draw_sheet, path=sheet)
+    with _open_store(store) as kept, contextlib.ExitStack() as stack:
+        found: dict[str, Any] = {"digest": kept.digest} if kept else {}
+        opened = stack.enter_context(judge.open(verbose=verbose > 1, measures=measures, **found))
+        observe: Observe = ignore
+        if not (quiet or as_json):
+            from vrt_lite.show.judge_view import JudgeView, OrderSorter  # noqa: PLC0415
+
+            observe = OrderSorter(stack.enter_context(JudgeView(verbose=verbose > 0, live=verbose < 2)).observe)
+        asked: dict[str, Any] = {"prompt": prompt, "again": again or bool(trace or sheet), "measures": measures}
+        judgement, made = _find_or_judge(opened, clips, kept, observe, **asked, trace=trace, finish=finish)
+    if made and not quiet:
+        print_text(f"found: this was judged before, {format_time(made)}. To judge it anew: --again", err=True)
+    print_judgement(judgement, as_json=as_json, advise=not quiet)
     if report:
         write_wanted(report, judgement, quiet=quiet)
 
@@ -175,14 +177,6 @@ def _open_store(path: Path | None) -> contextlib.AbstractContextManager[Store | 
             raise
         print_text(f"This comparison is not kept. {error}", err=True)
         return contextlib.nullcontext()
-
-
-def _sheet_drawer(path: Path) -> Finish:
-    """Return a function that draws the sheet. UsageError for a path that no sheet can be written to."""
-    from vrt_lite.show.sheet import check_place, draw_sheet  # noqa: PLC0415 - Pillow only for a sheet
-
-    check_place(path)
-    return functools.partial(draw_sheet, path=path)
 
 
 def _check_outputs(clips: Sequence[Path], outputs: Mapping[str, Path | None]) -> None:

@@ -64,11 +64,10 @@ def convert(
       q2_k    3.0    for experiments
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.conversion.convert_folder import convert_folder  # noqa: PLC0415 - slow
-    from vrt_lite.show.screen import CountedWork, Screen  # noqa: PLC0415
+    from vrt_lite.show.screen import CountedWork  # noqa: PLC0415
 
     authorship = {key: value for key, value in (("license", licence), ("source_url", source_url)) if value}
-    with Screen(quiet=quiet) as screen:
-        work = CountedWork(screen, "converting")
+    with CountedWork("converting", quiet=quiet) as work:
         files = convert_folder(source, out, authorship=authorship, progress=work, **options)
     for file in files:
         click.echo(str(file))

@@ -5,15 +5,11 @@ from __future__ import annotations
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from vrt_lite.cli.options import json_option, print_json
 from vrt_lite.errors import DiagnosisError
-
-if TYPE_CHECKING:
-    from vrt_lite.diagnosis.finding import Finding
 
 STATUS = "Exit status: 0 nothing is broken, 2 usage, 9 a problem was found, 130 interrupted."
 
@@ -37,7 +33,14 @@ def doctor(*, judge: str | None, as_json: bool) -> None:
     from vrt_lite.diagnosis import diagnose  # noqa: PLC0415
     from vrt_lite.show.findings import describe_findings, show_findings  # noqa: PLC0415
 
-    groups = _check_judge(judge) if judge else diagnose()
+    if judge:
+        from vrt_lite.api import Judge  # noqa: PLC0415
+        from vrt_lite.diagnosis.judge_checks import check_judge, draw_clips  # noqa: PLC0415
+
+        with tempfile.TemporaryDirectory() as folder, Judge(judge, process=True) as opened:
+            groups = {f"judge {judge}": check_judge(opened, *draw_clips(Path(folder)), Path(folder))}
+    else:
+        groups = diagnose()
     findings = [{"group": group, **asdict(finding)} for group, found in groups.items() for finding in found]
     broken = any(finding["level"] == "problem" for finding in findings)
     if as_json:
@@ -48,12 +51,3 @@ def doctor(*, judge: str | None, as_json: bool) -> None:
         raise DiagnosisError(
             f"{describe_findings(groups)}: give the command after each, and run vrt-lite doctor again."
         )
-
-
-def _check_judge(name: str) -> dict[str, list[Finding]]:
-    from vrt_lite.api import Judge  # noqa: PLC0415
-    from vrt_lite.diagnosis.judge_checks import check_judge, draw_clips  # noqa: PLC0415
-
-    with tempfile.TemporaryDirectory() as folder, Judge(name, process=True) as judge:
-        one, other = draw_clips(Path(folder))
-        return {f"judge {name}": check_judge(judge, one, other, Path(folder))}

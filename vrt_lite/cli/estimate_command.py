@@ -192,7 +192,7 @@ def _print_quants(
         return
     from vrt_lite.show.estimates import show_quants  # noqa: PLC0415
 
-    show_quants(found, memory, free_disk_bytes=_free_disk())
+    show_quants(found, free_disk_bytes=_free_disk())
     way = "as a checkpoint and converted here" if offered.converted else "as GGUF"
     print_text(f"fetched {way}; {format_bytes(_free_disk())} are free in {home()}")
     command = f"vrt-lite pull {offered.name}"
@@ -206,7 +206,8 @@ def _free_disk() -> int:
 
 
 def _to_json(estimated: Estimated) -> dict[str, object]:
-    estimate, option = estimated.plan.estimate, estimated.option
+    plan, option = estimated.plan, estimated.option
+    estimate, notes = plan.estimate, (*(warning.text for warning in plan.warnings), estimated.refusal)
     limits = ("max_pixels", "tool_max_pixels", "first_frames", "rounds", "max_new_tokens")
     return {
         "model": estimated.name,
@@ -218,7 +219,7 @@ def _to_json(estimated: Estimated) -> dict[str, object]:
         "bytes": estimate.cpu_bytes,
         "gpu_bytes": estimate.gpu_bytes,
         "disk": option and {"fetched": option.fetched, "stays": option.stays, "most": option.most},
-        "engine": estimated.plan.engine_used(),
+        "engine": plan.engine_used(),
         "seconds": estimated.time,
-        "notes": estimated.notes,
+        "notes": [note for note in notes if note],
     }

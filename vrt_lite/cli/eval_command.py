@@ -94,7 +94,7 @@ def evaluate(
     if not settings.preset:
         run = replace(run, judge=replace(run.judge, settings=replace(settings, preset=found.place.layout.preset)))
     pairs = choose_pairs(found.pairs, limit=limit, sample=sample, seed=settings.seed)
-    view = EvaluationView(run.open_screen(), total=len(pairs) * (2 if order == "both" else 1))
+    view = run.make_view(partial(EvaluationView, total=len(pairs) * (2 if order == "both" else 1)))
     made = run.judge_with(view, partial(evaluation.evaluate, found, selection))
     _print_figures(made, run, plots=plots)
     _finish(made, run, report)
@@ -119,19 +119,16 @@ def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bo
 
 def _print_figures(made: Evaluation, run: ChosenRun, *, plots: Path | None) -> None:
     """Print the figures; with `plots`, draw them to that folder."""
+    from vrt_lite.show.evaluation_sections import draw_plots, show_figures  # noqa: PLC0415
+
     effort = run.judge.settings.effort
     if run.as_json:
         print_json({**made.figures.to_json(), "effort": effort})
     else:
-        from vrt_lite.show.evaluation_sections import show_figures  # noqa: PLC0415
-
         show_figures(made.figures, judge=made.judge, run=made.run)
         print_effort(effort)
-    if plots:
-        from vrt_lite.show.evaluation_sections import draw_plots  # noqa: PLC0415
-
-        for path in draw_plots(made.figures, plots):
-            print_text(f"drawn: {path}", err=True)
+    for path in draw_plots(made.figures, plots) if plots else ():
+        print_text(f"drawn: {path}", err=True)
 
 
 def _finish(made: Evaluation, run: ChosenRun, report: WantedReport | None) -> None:

@@ -47,10 +47,9 @@ def pull(model: str, *, projector_type: str | None, profile: Path | None, quiet:
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.models import bundled_names  # noqa: PLC0415
     from vrt_lite.pulling import pull as pull_model  # noqa: PLC0415
-    from vrt_lite.show.screen import CountedWork, Screen  # noqa: PLC0415
+    from vrt_lite.show.screen import CountedWork  # noqa: PLC0415
 
-    with Screen(quiet=quiet) as screen:
-        progress = CountedWork(screen)
+    with CountedWork("asking the hub", quiet=quiet) as progress:
         if model in bundled_names():
             progress.say(f"{model} comes with vrt-lite; there is nothing to pull.")
             return
@@ -90,9 +89,9 @@ def models(*, as_json: bool) -> None:
         if of:
             told = "; ".join(f"{a.set} {a.split} {a.value:.1f} % ({a.source})" for a in of)
             print_text(f"{name}, accuracy: {told}")
-    for way in filter(None, (entry.way_here for entry in found)):
-        print_text(way)
     for entry in found:
+        if entry.way_here:
+            print_text(entry.way_here)
         if entry.note:
             print_text(f"{entry.name}: {entry.note}", err=True)
 
@@ -101,21 +100,21 @@ def models(*, as_json: bool) -> None:
 @click.argument("model", metavar="NAME")
 def rm(model: str) -> None:
     """Delete a pulled model, or what an unfinished pull has left."""
-    from vrt_lite.disk import disk_errors, is_plain_name, locked  # noqa: PLC0415
+    from vrt_lite.disk import disk_errors, locked  # noqa: PLC0415
     from vrt_lite.models import bundled_names, library  # noqa: PLC0415
 
     name = model.partition(":")[0]
     if name in bundled_names():
         raise ModelError(f"{name} comes with vrt-lite and is not deleted.")
-    if not is_plain_name(name.replace("/", "--")):
-        raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
-    with disk_errors(), locked(name):
-        stored = library.find_stored(model)
-        if not stored and name not in library.partial_names():
+    with disk_errors():
+        # Of what is here the name is a plain one: nothing else is locked, or deleted.
+        if not library.find_stored(model) and name not in library.partial_names():
             raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
-        freed = library.partial_bytes(name) + (stored.size_bytes if stored else 0)
-        library.remove_folder(library.partial_folder(name))
-        library.remove_folder(library.model_folder(name))
+        with locked(name):
+            stored = library.find_stored(name)
+            freed = library.partial_bytes(name) + (stored.size_bytes if stored else 0)
+            library.remove_folder(library.partial_folder(name))
+            library.remove_folder(library.model_folder(name))
     print_text(f"{name} is deleted, {format_bytes(freed)}")
 
 
@@ -155,15 +154,16 @@ def cache(*, clear: bool, clear_uploads: bool, cache_mb: int | None) -> None:
     from vrt_lite.web.upload_folder import list_uploads  # noqa: PLC0415
 
     disk, folder, uploads = embeddings.users_disk(cache_mb), embeddings.cache_folder(), data_home() / "uploads"
+    measured = measures.measures_folder()
     if clear:
         with disk_errors():
             embeddings.clear(folder)
-            measures.clear(measures.measures_folder())
+            measures.clear(measured)
     for upload, _ in list_uploads(uploads) if clear_uploads else ():
         shutil.rmtree(upload, ignore_errors=True)
     entries, size_bytes = embeddings.usage(folder)
     bound = f"at most {disk.most_bytes / 1e6:.0f} MB" if disk else "off: cache-mb is 0"
-    clips = len(list(measures.list_files(measures.measures_folder())))
+    clips = len(list(measures.list_files(measured)))
     sent = [size for _, size in list_uploads(uploads)]
     print_text(str(folder))
     click.echo(f"{entries} embeddings, {format_bytes(size_bytes)} ({bound})")

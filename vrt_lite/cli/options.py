@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from vrt_lite.profile import Profile
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import EffortName, Source
-    from vrt_lite.show.screen import Screen
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 _Made = TypeVar("_Made")
@@ -37,15 +36,12 @@ FILE: Final = click.Path(readable=False)
 PATH: Final = click.Path(path_type=Path)
 FILE_PATH: Final = click.Path(dir_okay=False, path_type=Path)
 FOLDER: Final = click.Path(file_okay=False, path_type=Path)
-PRESETS = "model-card, videogen-reward, mj-bench-video or text2video-human"
 _SOURCES: Final[dict[ParameterSource | None, Source]] = {
     ParameterSource.COMMANDLINE: "option",
     ParameterSource.ENVIRONMENT: "environment",
     ParameterSource.DEFAULT_MAP: "file",
 }
-
-
-_NEAREST: Final = ("option", "environment", "file", None)
+_NEAREST: Final = (*_SOURCES.values(), None)
 """Where a value comes from, the nearest to the command first; None is a default."""
 _OUTDONE_BY_EFFORT: Final = ("max_pixels", "tool_max_pixels", "first_frames", "rounds")
 """Settings that an effort sets back to what it decides if they come from further away than itself."""
@@ -132,7 +128,11 @@ page_options = _add_options(
 judge_options = _add_options(
     stored_option("model", "-m", "--model", shell_complete=complete_models),
     projector_option,
-    click.option("--preset", metavar="NAME", help=f"{PRESETS}: published wordings."),
+    click.option(
+        "--preset",
+        metavar="NAME",
+        help="model-card, videogen-reward, mj-bench-video or text2video-human: published wordings.",
+    ),
     click.option(
         "--dimension",
         "dimensions",
@@ -177,12 +177,13 @@ report_options = _add_options(
 
 @dataclass(frozen=True, slots=True)
 class ChosenJudge:
-    """The judge that the options of a command choose: which model, where it runs, and how it judges."""
+    """The judge that the options of a command choose: which model, where it runs, how it judges, and pairs at once."""
 
     model: str | None
     projector: Path | None
     backend: Remote | None
     settings: Settings
+    jobs: int | None = None
 
     def open(self, **options: Any) -> Judge:
         """Open it; `options` are those of `Judge`.
@@ -204,14 +205,14 @@ class ChosenJudge:
                 raise
             raise ModelError(f"{error}. Without --model, {self.model!r} is set. See: vrt-lite config") from error
 
-    def choose_jobs(self, jobs: int | None) -> int:
+    def choose_jobs(self) -> int:
         """Return how many jobs to use: by default what `tune` found for the model here, 1 if there is nothing."""
-        if jobs is None:
+        if self.jobs is None:
             from vrt_lite.tuning import find_tuning  # noqa: PLC0415
 
             tuning = None if self.backend else find_tuning(self.model, self.projector)
             return tuning.jobs if tuning else 1
-        return jobs if self.backend else min(jobs, MOST_SEQUENCES)
+        return self.jobs if self.backend else min(self.jobs, MOST_SEQUENCES)
 
 
 def take_judge(options: dict[str, Any]) -> ChosenJudge:
@@ -222,7 +223,7 @@ def take_judge(options: dict[str, Any]) -> ChosenJudge:
     remote = None if url in (None, LOCAL) else Remote(url, served_model=served, kind=kind)
     if remote is None and "option" in map(find_source, ("served_model", "backend_kind")):
         raise UsageError("--served-model and --backend-kind are about a server: give its --backend URL as well.")
-    return ChosenJudge(model, projector, remote, take_settings(options, remote))
+    return ChosenJudge(model, projector, remote, take_settings(options, remote), options.pop("jobs", None))
 
 
 def take_settings(options: dict[str, Any], backend: Remote | None = None) -> Settings:
@@ -238,48 +239,42 @@ def take_settings(options: dict[str, Any], backend: Remote | None = None) -> Set
     if backend:
         dropped |= {name for name in LOCAL_SETTINGS if sources[name] != "option"}
     given: dict[str, Any] = {field.name: options.pop(field.name, None) for field in fields(Settings)}
-    given |= {
-        **dict.fromkeys(dropped),
-        "dimensions": dict(given["dimensions"] or ()),
-        "sources": {name: source for name, source in sources.items() if source and name not in dropped},
-    }
-    return Settings(**{name: value for name, value in given.items() if value is not None})
+    given["dimensions"] = dict(given["dimensions"] or ())
+    given["sources"] = {name: source for name, source in sources.items() if source and name not in dropped}
+    return Settings(**{name: value for name, value in given.items() if value is not None and name not in dropped})
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenRun:
-    """What the options of a command say of its run: the judge, pairs at once, name and store, and what is printed."""
+    """What the options of a command say of its run: the judge, name and store, and what is printed."""
 
     judge: ChosenJudge
-    jobs: int
     name: str | None
     store: Path | None
     as_json: bool
     quiet: bool
     verbose: int
 
-    def open_screen(self, *, quiet: bool = False) -> Screen:
-        """Open a screen for the progress."""
-        from vrt_lite.show.screen import Screen  # noqa: PLC0415
-
-        return Screen(quiet=self.quiet or quiet, live=self.verbose < 2)
+    def make_view(self, view: Callable[..., _Made], *, quiet: bool = False) -> _Made:
+        """Make a screen of this class for the progress."""
+        return view(quiet=self.quiet or quiet, live=self.verbose < 2)
 
     def judge_with(self, view: Any, work: Callable[..., _Made]) -> _Made:
         """Let `work` judge with a store, a judge in a process of its own, and a view as its watcher."""
         from vrt_lite.runs.store import Store  # noqa: PLC0415
 
+        jobs = self.judge.choose_jobs()
         with Store(self.store) as store:
-            options: dict[str, Any] = {"process": True, "jobs": self.jobs, "digest": store.digest}
+            options: dict[str, Any] = {"process": True, "jobs": jobs, "digest": store.digest}
             with self.judge.open(verbose=self.verbose > 1, **options) as judge, view:
                 judge.connect(view.observe)
-                return work(store=store, judge=judge, watcher=view, name=self.name, jobs=self.jobs)
+                return work(store=store, judge=judge, watcher=view, name=self.name, jobs=jobs)
 
 
 def take_run(options: dict[str, Any]) -> ChosenRun:
     """Take the judge and the run out of the options of a command that has `run_options`. UsageError for bad values."""
-    judge, jobs = take_judge(options), options.pop("jobs")
     own = {name: options.pop(name) for name in ("name", "store", "as_json", "quiet", "verbose")}
-    return ChosenRun(judge, judge.choose_jobs(jobs), **own)
+    return ChosenRun(take_judge(options), **own)
 
 
 def take_prompt(options: dict[str, Any]) -> str:

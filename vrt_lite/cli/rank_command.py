@@ -108,8 +108,7 @@ def rank(
             _show(ranking, run, top=None, copy_to=None)
         best = [(ladder, ladder.ranked[: top or 3]) for ladder in ranking.ladders]
         again = [Group(ladder.group, ladder.prompt, tuple(clip.path for clip in of)) for ladder, of in best]
-        judge = ChosenJudge(then, None, None, run.judge.settings)
-        run = replace(run, judge=judge, jobs=judge.choose_jobs(None), name=None)
+        run = replace(run, judge=ChosenJudge(then, None, None, run.judge.settings), name=None)
         ranking = _judge_and_rank(functools.partial(rank_clips, again), run).after(ranking)
     _show(ranking, run, top=top, copy_to=copy_to)
     _finish(ranking, run, report)
@@ -130,7 +129,7 @@ def _judge_and_rank(rank_them: Callable[..., Ranking], run: ChosenRun, *, watch:
     """Rank with the judge of a run. After an interrupt or an error it says that the judgements are kept."""
     from vrt_lite.show.run_views import FolderView, RankingView  # noqa: PLC0415
 
-    view = (FolderView if watch else RankingView)(run.open_screen(quiet=run.as_json))
+    view = run.make_view(FolderView if watch else RankingView, quiet=run.as_json)
     try:
         return run.judge_with(view, rank_them)
     except (KeyboardInterrupt, VrtError):
@@ -145,11 +144,13 @@ def _show(ranking: Ranking, run: ChosenRun, *, top: int | None, copy_to: Path | 
     from vrt_lite.ranking.winners import copy_winners  # noqa: PLC0415
     from vrt_lite.show.leaderboard import show_conclusions, show_ladders, show_winners  # noqa: PLC0415
 
-    made, effort = ranking, run.judge.settings.effort
-    chosen = [(ladder.group, ladder.ranked[: top or 1]) for ladder in made.ladders if top or copy_to]
+    ladders, effort = ranking.ladders, run.judge.settings.effort
+    chosen = [(ladder.group, ladder.ranked[: top or 1]) for ladder in ladders if top or copy_to]
     if not run.as_json:
-        about: dict[str, Any] = {"run": made.run, "judge": made.judge, "scope": made.scope, "verbose": run.verbose > 0}
-        show_ladders(made.ladders, made.left_out, **about)
+        verbose = run.verbose > 0
+        show_ladders(
+            ladders, ranking.left_out, run=ranking.run, judge=ranking.judge, scope=ranking.scope, verbose=verbose
+        )
         print_effort(effort)
         for clip in (clip for _, clips in chosen for clip in clips if clip.flags):
             end = "; it is copied all the same" if copy_to else ""
@@ -158,10 +159,10 @@ def _show(ranking: Ranking, run: ChosenRun, *, top: int | None, copy_to: Path | 
     copies = copy_winners(chosen, copy_to) if copy_to else []
     if run.as_json:
         named = [{"group": group, "clips": [clip.path for clip in clips]} for group, clips in chosen]
-        print_json({**made.to_json(), "effort": effort, "winners": named, "copies": copies})
+        print_json({**ranking.to_json(), "effort": effort, "winners": named, "copies": copies})
         return
     show_winners(chosen, copies)
-    show_conclusions(made.ladders)
+    show_conclusions(ladders)
 
 
 def _finish(ranking: Ranking, run: ChosenRun, report: WantedReport | None) -> None:

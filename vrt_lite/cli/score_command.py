@@ -32,9 +32,11 @@ def score(clips: tuple[str, ...], *, fps: str | None, recursive: bool, as_csv: b
     What was judged is kept, so that the same command goes on, and rank finds it.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     prompt, run = take_prompt(options), take_run(options)
+    from vrt_lite.ranking.clip_scores import list_scores, name_scores, score_lines  # noqa: PLC0415
     from vrt_lite.ranking.entries import read_entries  # noqa: PLC0415
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
     from vrt_lite.show.run_views import RankingView  # noqa: PLC0415
+    from vrt_lite.show.table import show_table  # noqa: PLC0415
 
     groups = read_entries(clips, prompt=prompt, fps=fps, recursive=recursive)
 
@@ -43,17 +45,9 @@ def score(clips: tuple[str, ...], *, fps: str | None, recursive: bool, as_csv: b
             raise UsageError("This judge compares two clips and scores none by itself. Use: vrt-lite rank")
         return rank_clips(groups, judge=judge, **options)
 
-    ranking = run.judge_with(RankingView(run.open_screen(quiet=run.as_json or as_csv)), score_them)
-    _print(ranking, as_csv=as_csv, as_json=run.as_json)
-
-
-def _print(ranking: Ranking, *, as_csv: bool, as_json: bool) -> None:
-    """Print the scores. ClipsError if a clip has none."""
-    from vrt_lite.ranking.clip_scores import list_scores, name_scores, score_lines  # noqa: PLC0415
-    from vrt_lite.show.table import show_table  # noqa: PLC0415
-
+    ranking = run.judge_with(run.make_view(RankingView, quiet=run.as_json or as_csv), score_them)
     scored = [clip for ladder in ranking.ladders for clip in list_scores(ladder)]
-    if as_json:
+    if run.as_json:
         print_json({"run": ranking.run, "judge": ranking.judge, "clips": [clip.to_json() for clip in scored]})
     elif as_csv:
         click.echo("".join(score_lines(scored)), nl=False)

@@ -51,7 +51,6 @@ def serve(
     folders: tuple[Path, ...],
     open_browser: bool,
     store: Path | None,
-    jobs: int | None,
     **options: Any,
 ) -> None:
     """Serve pages and an API to compare, rank and vote.
@@ -79,7 +78,7 @@ def serve(
     from vrt_lite.modes import WantedJudge  # noqa: PLC0415
 
     run_server(
-        WantedJudge(judge.model, judge.projector, judge.settings, judge.backend, jobs=judge.choose_jobs(jobs)),
+        WantedJudge(judge.model, judge.projector, judge.settings, judge.backend, jobs=judge.choose_jobs()),
         host=host,
         port=port,
         names=names,

@@ -16,8 +16,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from vrt_lite.advice import command, install, install_engine, install_extra, list_extra, move_aside, unset_variable
-from vrt_lite.diagnosis.finding import Finding, reinstall, set_variable
+from vrt_lite.advice import (
+    ON_WINDOWS,
+    command,
+    install,
+    install_engine,
+    install_extra,
+    list_extra,
+    move_aside,
+    unset_variable,
+)
+from vrt_lite.diagnosis.finding import Finding, reinstall
 from vrt_lite.disk import HOME_VARIABLE, data_home, home, settings_path
 from vrt_lite.errors import ASK_DOCTOR, ModelError, StoreError, UsageError, VrtError
 from vrt_lite.machine import Machine, MachineMemory, format_bytes
@@ -193,7 +202,8 @@ def give_access(path: Path, error: OSError) -> str:
         return command("chmod", "-R", "u+rwX", path)
     if error.errno in (errno.ENOTDIR, errno.EISDIR):
         return move_aside(path)
-    return set_variable(HOME_VARIABLE, Path.home() / "vrt-lite-home")
+    other = Path.home() / "vrt-lite-home"
+    return f"set {HOME_VARIABLE}={other}" if ON_WINDOWS else f"export {HOME_VARIABLE}={command(other)}"
 
 
 def check_store() -> Iterator[Finding]:

@@ -1,17 +1,15 @@
-"""One finding of `vrt-lite doctor`, and the commands that only it advises."""
+"""One finding of `vrt-lite doctor`, and the command that installs vrt-lite again."""
 
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
-from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from vrt_lite.advice import ON_WINDOWS, install
+from vrt_lite.advice import install
 
 Level = Literal["ok", "note", "problem"]
 """As it should be; costs speed or may surprise; breaks something."""
@@ -35,8 +33,3 @@ def reinstall() -> str:
         origin = None
     source = url2pathname(urlsplit(str(json.loads(origin)["url"])).path) if origin else "vrt-lite"
     return install("--force-reinstall", source)
-
-
-def set_variable(name: str, value: Path) -> str:
-    """The command that sets an environment variable."""
-    return f"set {name}={value}" if ON_WINDOWS else f"export {name}={shlex.quote(str(value))}"

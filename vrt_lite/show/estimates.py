@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import SPARE_BYTES, MachineMemory, format_bytes
@@ -14,6 +14,8 @@ from vrt_lite.show.words import format_range
 if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan
     from vrt_lite.fitting.pull_options import PullOption
+
+_PLAN: Final = ("PIXELS", "KV", "MEMORY", "GPU", "ON THE GPU", "TIME")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,6 @@ class Estimated:
     time: TimeRange | None = None
 
     @property
-    def notes(self) -> list[str]:
-        """What a user should know: what was changed to make it fit, why it does not."""
-        return [note for note in (*(w.text for w in self.plan.warnings), self.refusal) if note]
-
-    @property
     def shown_time(self) -> str:
         """The time in words; empty if it is not known."""
         return format_range(self.time) if self.time else ""
@@ -46,9 +43,11 @@ def show_parts(estimated: Estimated, memory: MachineMemory) -> None:
     """Print what each part takes, and what is free."""
     estimate = estimated.plan.estimate
     gpu = memory.gpu if estimate.gpu_bytes else None
-    sizes = [(term.name, term.cpu, term.gpu) for term in estimate.terms if term.cpu or term.gpu]
-    sizes.append(("in all", estimate.cpu_bytes, estimate.gpu_bytes))
-    sizes.append(("free here", memory.free_bytes, gpu.free_bytes if gpu else 0))
+    sizes = [
+        *((term.name, term.cpu, term.gpu) for term in estimate.terms if term.cpu or term.gpu),
+        ("in all", estimate.cpu_bytes, estimate.gpu_bytes),
+        ("free here", memory.free_bytes, gpu.free_bytes if gpu else 0),
+    ]
     rows = [(name, format_bytes(cpu), format_bytes(on_gpu) if gpu else "") for name, cpu, on_gpu in sizes]
     show_table(("MEMORY FOR", "PROCESSOR", gpu.name if gpu else ""), rows)
 
@@ -67,30 +66,31 @@ def show_efforts(efforts: Mapping[str, Estimated]) -> None:
     """Print a row for each effort: what it limits, and the memory and the time that it takes, as far as it is known."""
     rows: list[Sequence[str]] = []
     for effort, of in efforts.items():
-        profile, estimate = of.plan.profile, of.plan.estimate
-        limits = map(str, (profile.max_pixels, profile.rounds, profile.max_new_tokens))
-        gpu = format_bytes(estimate.gpu_bytes) if estimate.gpu_bytes else ""
-        fits = "no" if of.refusal else "yes"
-        rows.append((effort, *limits, format_bytes(estimate.cpu_bytes), gpu, of.shown_time, fits))
-    show_table(("EFFORT", "PIXELS", "ROUNDS", "REPLY", "MEMORY", "GPU", "TIME", "FITS"), rows)
+        profile = of.plan.profile
+        limits = (str(profile.rounds), str(profile.max_new_tokens))
+        rows.append((effort, *limits, *_list_plan(of), "no" if of.refusal else "yes"))
+    show_table(("EFFORT", "ROUNDS", "REPLY", *_PLAN, "FITS"), rows)
 
 
-def show_quants(found: Sequence[Estimated], memory: MachineMemory, *, free_disk_bytes: int) -> None:
+def show_quants(found: Sequence[Estimated], *, free_disk_bytes: int) -> None:
     """Print a row for each quant that can be pulled: disk, memory, settings, time, and whether it fits."""
     rows: list[Sequence[str]] = []
     for of in found:
-        estimate, option = of.plan.estimate, of.option
-        if option is None:
-            continue
-        short = ["memory"] if of.refusal else []
-        short += ["disk"] if option.most + SPARE_BYTES > free_disk_bytes else []
-        sizes = (option.fetched, option.stays, option.most, estimate.cpu_bytes)
-        gpu = (format_bytes(estimate.gpu_bytes), _describe_offload(of)) if memory.gpu else ("", "")
-        settings = (str(estimate.profile.max_pixels), of.plan.settings.kv_type)
-        fits = f"no: {', '.join(short)}" if short else "yes"
-        rows.append((option.quant, *map(format_bytes, sizes), *gpu, *settings, of.shown_time, fits))
-    disk = ("FETCHED", "STAYS", "DISK AT MOST")
-    show_table(("QUANT", *disk, "PROCESSOR", "GPU", "ON THE GPU", "PIXELS", "KV", "A PAIR", "FITS"), rows)
+        if option := of.option:
+            short = ["memory"] if of.refusal else []
+            short += ["disk"] if option.most + SPARE_BYTES > free_disk_bytes else []
+            disk = map(format_bytes, (option.fetched, option.stays, option.most))
+            fits = f"no: {', '.join(short)}" if short else "yes"
+            rows.append((option.quant, *disk, *_list_plan(of), fits))
+    show_table(("QUANT", "FETCHED", "STAYS", "DISK AT MOST", *_PLAN, "FITS"), rows)
+
+
+def _list_plan(of: Estimated) -> Sequence[str]:
+    """List what is chosen, and the memory and the time that it takes, below the headings of `_PLAN`."""
+    estimate = of.plan.estimate
+    gpu = (format_bytes(estimate.gpu_bytes), _describe_offload(of)) if estimate.gpu_bytes else ("", "")
+    chosen = (str(estimate.profile.max_pixels), of.plan.settings.kv_type)
+    return *chosen, format_bytes(estimate.cpu_bytes), *gpu, of.shown_time
 
 
 def _describe_offload(estimated: Estimated) -> str:

@@ -26,7 +26,7 @@ from vrt_lite.show.words import (
 from vrt_lite.show.wrapping import print_lines
 
 if TYPE_CHECKING:
-    from vrt_lite.records.figures import Accuracy, Coverage, Figures, OrderFigures, Share
+    from vrt_lite.records.figures import Accuracy, Coverage, Figures, Share
 
 Mark = Literal["tau", "diff", "other"]
 """What a row of a chart shows: a measure that counts ties, one that leaves them out, or something else than the judge.
@@ -99,8 +99,8 @@ class Chart:
     rows: Sequence[ChartRow]
 
 
-def show_figures(figures: Figures, *, judge: str = "", run: str = "") -> None:
-    """Print all of the figures for a person, and the names of the judge, with its scope, and of the run if given."""
+def show_figures(figures: Figures, *, judge: str, run: str) -> None:
+    """Print all of the figures for a person, and the names of the judge, with its scope, and of the run."""
     counts, *lines = describe_pairs(figures)
     warnings = (f"warning: {line}" for line in list_warnings(figures.conditions))
     print_lines([f"{name_set(figures)}: {counts}", *lines, *warnings, ""])
@@ -110,8 +110,7 @@ def show_figures(figures: Figures, *, judge: str = "", run: str = "") -> None:
             print()
         if lines := [*section.lines, *section.notes]:
             print_lines([*lines, ""])
-    named = {"judge": name_judge(judge, figures.scope), "run": run}
-    print_lines((f"{what}: {name}" for what, name in named.items() if name))
+    print_lines([f"judge: {name_judge(judge, figures.scope)}", f"run: {run}"])
 
 
 def list_sections(figures: Figures, *, most: int | None = None) -> list[FigureSection]:
@@ -129,9 +128,13 @@ def list_sections(figures: Figures, *, most: int | None = None) -> list[FigureSe
     published = Table(("Published, overall", *_MEASURES), [*_list_published(figures)])
     add("Beside the published table", published, lines=_describe_published(figures))
     add("By part", Table((f"Subset{main}", *_PART), [*_list_parts(figures, most)]))
-    costs = Table(("A judgement takes", "mean", "median", "95th percentile"), [*_list_costs(figures)])
-    add("What a judgement takes", costs, lines=_describe_costs(figures))
-    orders = Table((f"Order{main}", *_PART), [*_list_orders(figures.orders)])
+    spreads = ((name, getattr(figures.cost, name)) for name in ("rounds", "calls", "seconds", "tokens"))
+    costs = [[name, f"{of.mean:.4g}", f"{of.median:.4g}", f"{of.p95:.4g}"] for name, of in spreads if of]
+    heads = ("A judgement takes", "mean", "median", "95th percentile")
+    add("What a judgement takes", Table(heads, costs), lines=_describe_costs(figures))
+    of = figures.orders
+    parts = {"A first": of.given, "B first": of.swapped, "averaged": of.averaged} if of else {}
+    orders = Table((f"Order{main}", *_PART), [_list_part(name, part) for name, part in parts.items() if part])
     add("Who is shown first", orders, lines=_describe_orders(figures))
     failures = Table(("Failed", "kind", "why"), failed, stacks=True)
     add("What could not be judged", failures, lines=_describe_failures(figures, len(failed)))
@@ -171,12 +174,13 @@ def _format_value(share: Share) -> str:
 
 def _list_accuracy(figures: Figures) -> list[Table]:
     """List coverage, tau, diff and baselines of each dimension, and what is computed from probabilities."""
-    rows: list[list[str]] = []
-    scores: list[list[str]] = []
-    for key, of in figures.accuracy.items():
-        rows.append(_list_part(DIMENSION_NAMES[key], of or figures.coverage[key]))
-        if of and of.probabilities:
-            scores.append([DIMENSION_NAMES[key], _format_share(of.calibrated), _format_share(of.sign)])
+    judged = figures.accuracy.items()
+    rows = [_list_part(DIMENSION_NAMES[key], of or figures.coverage[key]) for key, of in judged]
+    scores = [
+        [DIMENSION_NAMES[key], _format_share(of.calibrated), _format_share(of.sign)]
+        for key, of in judged
+        if of and of.probabilities
+    ]
     return [Table(("Accuracy %", *_PART), rows), Table(("By probabilities %", "calibrated", "sign"), scores)]
 
 
@@ -263,12 +267,6 @@ def _list_parts(figures: Figures, most: int | None) -> Iterator[list[str]]:
         yield [f"and {len(figures.groups) - most} groups more (--json)", *[""] * len(_PART)]
 
 
-def _list_costs(figures: Figures) -> Iterator[list[str]]:
-    for name in ("rounds", "calls", "seconds", "tokens"):
-        if spread := getattr(figures.cost, name):
-            yield [name, *(f"{value:.4g}" for value in (spread.mean, spread.median, spread.p95))]
-
-
 def _describe_costs(figures: Figures) -> Iterator[str]:
     """Say how often the judge asked for frames, and ended on a recommendation."""
     cost = figures.cost
@@ -277,13 +275,6 @@ def _describe_costs(figures: Figures) -> Iterator[str]:
     yield f"tool rate: {_format_share(cost.tool_rate)} % of {count_of(cost.judgements, 'judgement')} asked for frames"
     if cost.recommended.right:
         yield f"only recommended, without a final answer: {_format_share(cost.recommended)} %"
-
-
-def _list_orders(orders: OrderFigures | None) -> Iterator[list[str]]:
-    if orders:
-        for name, of in {"A first": orders.given, "B first": orders.swapped, "averaged": orders.averaged}.items():
-            if of:
-                yield _list_part(name, of)
 
 
 def _describe_orders(figures: Figures) -> Iterator[str]:

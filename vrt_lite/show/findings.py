@@ -32,10 +32,8 @@ def show_findings(groups: Mapping[str, Sequence[Finding]]) -> None:
             tell(group, "bold")
         for finding in findings:
             heading = f"  {finding.level:<{_INDENT - 3}} "
-            first, *lines = wrap_line(heading + finding.text, width, indent=_INDENT - 2)
-            tell(first, _STYLES[finding.level])
-            for line in lines:
-                tell(line)
+            for line in wrap_line(heading + finding.text, width, indent=_INDENT - 2):
+                tell(line, _STYLES[finding.level])
             if finding.next_step:
                 tell(f"{' ' * _INDENT}next: {finding.next_step}")
     tell(describe_findings(groups))

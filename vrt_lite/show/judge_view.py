@@ -20,7 +20,7 @@ from vrt_lite.interfaces import (
     Wrote,
 )
 from vrt_lite.protocol.tags import PartReader
-from vrt_lite.show.screen import Screen, Status, View
+from vrt_lite.show.screen import Screen, Status
 from vrt_lite.show.words import describe_event, format_range, format_time, name_frames, name_round
 
 _ROWS: Final = 12
@@ -36,15 +36,15 @@ _HEADINGS: Final = {
 _EXCHANGED: Final = "Shown the other way round: what the judge now calls Video 1 is video 2."
 
 
-class JudgeView(View):
-    """Shows one comparison on a `Screen` with these options. A context manager.
+class JudgeView(Screen):
+    """A screen that shows one comparison; its other options are those of `Screen`.
 
     A pipe gets the judge's text only if `verbose`; a terminal then keeps it.
     """
 
     def __init__(self, stream: TextIO | None = None, *, verbose: bool = False, **of_screen: Any) -> None:
-        super().__init__(Screen(stream, rows=None if verbose else _ROWS, **of_screen))
-        self._tells_text = verbose or self._screen.console is not None
+        super().__init__(stream, rows=None if verbose else _ROWS, **of_screen)
+        self._tells_text = verbose or self.console is not None
         self._reader = PartReader()
         self._kind = self._text = self._working = self._predicted = ""
         self._start = time.monotonic()
@@ -61,15 +61,15 @@ class JudgeView(View):
             case Predicted(predicted, longer):
                 self._start, self._predicted = time.monotonic(), format_range(longer or predicted)
                 second = f", or {format_range(longer)} with a second order" if longer else ""
-                if not self._screen.console:
-                    self._screen.say(f"this will take {format_range(predicted)} here{second}")
+                if not self.console:
+                    self.say(f"this will take {format_range(predicted)} here{second}")
             case Working(what):
                 now, self._working = what != self._working, what
             case RoundBegan(order, number, frames):
                 self._reader, self._kind = PartReader(), ""
-                self._screen.step(f"{name_round(order, number)}: {name_frames(order, frames, '; ')}", "bold")
+                self.step(f"{name_round(order, number)}: {name_frames(order, frames, '; ')}", "bold")
                 if order and number == 1 and self._tells_text:
-                    self._screen.step(f"  {_EXCHANGED}", "yellow")
+                    self.step(f"  {_EXCHANGED}", "yellow")
             case Encoding(done, total) | Prefill(done, total):
                 now = done == 0
             case Wrote(text) if self._tells_text:
@@ -77,18 +77,18 @@ class JudgeView(View):
                     self._tell_part(kind, part)
             case RoundEnded(order, number):
                 self._tell_lines(end=True)
-                self._screen.step(f"{name_round(order, number)}: {describe_event(event)}")
+                self.step(f"{name_round(order, number)}: {describe_event(event)}")
                 return
             case _:
                 pass
         if words := describe_event(event):
-            self._screen.show(Status(words, done, total, self._describe_time), now=now)
+            self.show(Status(words, done, total, self._describe_time), now=now)
 
     def _describe_time(self) -> str:
         seconds = time.monotonic() - self._start
         if not self._predicted:
-            return format_time(seconds) if self._screen.console else ""
-        return f"{format_time(seconds)} of {self._predicted}" if self._screen.console or seconds >= 1 else ""
+            return format_time(seconds) if self.console else ""
+        return f"{format_time(seconds)} of {self._predicted}" if self.console or seconds >= 1 else ""
 
     def _tell_part(self, kind: str, part: str) -> None:
         """Tell what the judge wrote: complete lines under a heading for each part, the rest as a draft."""
@@ -96,7 +96,7 @@ class JudgeView(View):
             self._tell_lines(end=True)
             self._kind = kind
             if kind:
-                self._screen.step(_HEADINGS[kind], "bold")
+                self.step(_HEADINGS[kind], "bold")
         self._text += part
         self._tell_lines()
 
@@ -104,8 +104,8 @@ class JudgeView(View):
         *lines, self._text = f"{self._text}\n".split("\n") if end else self._text.split("\n")
         for line in lines:
             if line.strip():
-                self._screen.step(f"  {line.expandtabs(4).strip()}")
-        self._screen.draft(f"  {self._text}")
+                self.step(f"  {line.expandtabs(4).strip()}")
+        self._draft = f"  {self._text}"
 
 
 class OrderSorter:

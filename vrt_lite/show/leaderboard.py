@@ -17,7 +17,8 @@ from vrt_lite.show.wrapping import cut_middle, print_lines
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import Console, RenderableType
+    from rich.console import Console
+    from rich.table import Table
 
     from vrt_lite.records.ladders import ExcludedClip, Ladder, LadderPair, RankedClip, Rated
     from vrt_lite.records.pairs import OrderCounts
@@ -39,7 +40,7 @@ def show_ladders(
     left_out: Sequence[ExcludedClip],
     *,
     run: str,
-    judge: str = "",
+    judge: str,
     scope: str = "",
     verbose: bool = False,
 ) -> None:
@@ -60,7 +61,7 @@ def show_ladders(
         print_lines(list_notes(ladder, most=None if verbose else _MOST_NAMED))
         print_lines(f"warning: {line}" for line in list_warnings(ladder.conditions))
     print_lines(f"{'left out' if out.broken else 'note'}: {str(out.path)!r} {out.reason}" for out in left_out)
-    print_lines([*([f"judge: {name_judge(judge, scope)}"] if judge else []), f"run: {run}"])
+    print_lines([f"judge: {name_judge(judge, scope)}", f"run: {run}"])
 
 
 def show_conclusions(ladders: Sequence[Ladder]) -> None:
@@ -78,9 +79,9 @@ def describe_conclusion(ladder: Ladder) -> str:
     """Say which clip is best, which are as good and which are flagged, at most three each; empty without a verdict."""
     names = [clip.name for clip in ladder.clips]
     flagged = [f"{names[i]} ({', '.join(flag.fault for flag in ladder.clips[i].flags)})" for i in ladder.flagged]
-    best, *alike = [names[i] for i in ladder.best] or [""]
-    parts = (("Best", [best] if best else []), ("As good", alike), ("Flagged", flagged))
-    return " ".join(f"{what}: {name_first(which)}." for what, which in parts if which)
+    best = [names[i] for i in ladder.best]
+    parts = {"Best": best[:1], "As good": best[1:], "Flagged": flagged}
+    return " ".join(f"{what}: {name_first(which)}." for what, which in parts.items() if which)
 
 
 def name_first(names: Sequence[str]) -> str:
@@ -127,14 +128,12 @@ def list_columns(ladder: Ladder, most: int | None = None, *, glyphs: Glyphs | No
     return {heading: cells for heading, cells in columns.items() if any(cells)}
 
 
-def draw_board(ladder: Ladder, console: Console, most: int | None = None) -> RenderableType:
+def draw_board(ladder: Ladder, console: Console, most: int | None = None) -> Table:
     """Return the places as a table that fits the console. `most` limits the rows to the best.
 
     Long names take the room that there is, then that of `_SPARE`. One that is still too long loses its middle.
     """
     from rich.cells import cell_len
-    from rich.console import Group
-    from rich.text import Text
 
     glyphs = glyphs_for(console.options)
     columns = list_columns(ladder, most, glyphs=glyphs)
@@ -152,8 +151,9 @@ def draw_board(ladder: Ladder, console: Console, most: int | None = None) -> Ren
         table.add_column(heading, justify=justify, style=_STYLES.get(heading), overflow="fold")
     for rank, *cells in zip(*(columns[heading] for heading in shown), strict=True):
         table.add_row(rank, *cells, style="bold" if rank == "1" else "")
-    more = len(ladder.standings) - table.row_count
-    return Group(table, Text(f"and {more} more", "dim")) if more else table
+    if more := len(ladder.standings) - table.row_count:
+        table.caption = f"and {more} more"
+    return table
 
 
 def _draw_intervals(overall: Sequence[Rated], glyphs: Glyphs) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -70,6 +70,10 @@ def name_dimension(judgement: Judgement, key: str) -> str:
     return wordings[key].name
 
 
+def _shorten(key: str) -> str:
+    return "overall" if key == OVERALL else key
+
+
 def shown_odds(verdict: Verdict, key: str) -> Odds | None:
     """Return the probabilities to show for a preference."""
     preference = verdict.all_preferences.get(key)
@@ -114,8 +118,7 @@ def list_limits(judgement: Judgement) -> list[str]:
     settings, lines = judgement.settings, list[str]()
     if judgement.scores:
         one, two = judgement.scores
-        names = {name: "overall" if name == OVERALL else name for name in one}
-        told = ", ".join(f"{words} {one[name].value:.3g} and {two[name].value:.3g}" for name, words in names.items())
+        told = ", ".join(f"{_shorten(name)} {one[name].value:.3g} and {two[name].value:.3g}" for name in one)
         lines.append(f"each clip judged by itself ({told}), the other order is the mirror")
     elif skipped := judgement.skipped_order:
         reached = f"the probability {skipped.probability:.2f} reaches the confidence {skipped.confidence:g}"
@@ -125,7 +128,7 @@ def list_limits(judgement: Judgement) -> list[str]:
         replies = f", replies of at most {tokens} tokens" if tokens else ""
         limits = f"frames of at most {settings.max_pixels} pixels, at most {rounds}{replies}"
         lines.append(f"effort {settings.effort}: {limits}")
-    return [*lines, *([judgement.scope] if judgement.scope else [])]
+    return [line for line in (*lines, judgement.scope) if line]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +162,15 @@ def describe_measured(judgement: Judgement) -> list[str]:
     measured = judgement.measured
     if not measured:
         return []
-    said: list[str] = []
+    lines, said = list[str](), list[str]()
     for key in MEASURED_KEYS:
         preference = measured.preferences[key]
         if judgement.verdict.preferences.get(key) != preference:
             words = f"{describe(preference, with_share=False)} ({measured.odds[key][preference.choice]:.2f})"
-            said.append(f"{'overall' if key == OVERALL else key} {words}")
-    found = [f"found in video {fault.video}: {fault.name}, {fault.strength}" for fault in measured.faults]
-    return [*([f"by measuring: {', '.join(said)}"] if said else []), *found]
+            said.append(f"{_shorten(key)} {words}")
+    if said:
+        lines.append(f"by measuring: {', '.join(said)}")
+    return lines + [f"found in video {fault.video}: {fault.name}, {fault.strength}" for fault in measured.faults]
 
 
 def count_frames(judgement: Judgement) -> int:
@@ -184,27 +188,28 @@ def list_verdict(judgement: Judgement) -> list[str]:
     return [f"{write_headline(judgement.verdict)}.", *verdict_lines(judgement)[1:]]
 
 
-def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]:
+def verdict_lines(judgement: Judgement) -> list[str]:
     """Return the verdict in plain lines, each "key: value"; the first is the overall one."""
     overall, *rest = list_preferences(judgement)
     measures, verdict = list_measures(judgement), judgement.verdict
+    alike = list_alike(measures)
     winner = f"({name_clips(judgement)[judgement.winner - 1]})" if judgement.winner else ""
     parts = ("overall:", overall.words, winner, overall.share, f"[{verdict.source}]")
     lines = [
         " ".join(filter(None, parts)),
         *(f"{of.key}: {of.words} {of.share}".rstrip() for of in rest),
-        *([f"orders disagree: {', '.join(judgement.disagreements)}"] if judgement.disagreements else []),
+        f"orders disagree: {', '.join(judgement.disagreements)}" if judgement.disagreements else "",
         *describe_measured(judgement),
         *(f"measured {of.name}: {' and '.join(of.values)} {of.unit}, {of.words}" for of in measures if of.better != 0),
-        *([f"measured alike: {alike}"] if (alike := list_alike(measures)) else []),
+        alike and f"measured alike: {alike}",
         f"rounds: {' + '.join(str(len(order.rounds)) for order in judgement.orders) or 0}",
         f"frames: {count_frames(judgement)}",
         f"seconds: {judgement.timings.total:.2f}",
-        *([f"judge: {judgement.model.name}, {judgement.scope}"] if judgement.scope else []),
+        judgement.scope and f"judge: {judgement.model.name}, {judgement.scope}",
         *(line for line in list_limits(judgement) if line != judgement.scope),
         *(f"warning: {text}" for text in (describe_recommendation(verdict), *judgement.warnings) if text),
     ]
-    return [safe(line, encoding=encoding) for line in lines]
+    return [safe(line) for line in lines if line]
 
 
 # The comparisons of a run: pairs that have a prompt of their own
@@ -221,18 +226,18 @@ def describe_pair(run: Run, pair: JudgedPair) -> dict[str, Any]:
     `words` say the result as a sentence without its full stop; `overall` is null, with an `error`, without a verdict.
     """
     judgement = run.read_pair(pair)
-    names = [clip.name for clip in judgement.inputs] if judgement else [pair.first[:12], pair.second[:12]]
+    one, two = (clip.name for clip in judgement.inputs) if judgement else (pair.first[:12], pair.second[:12])
     error = "" if judgement else pair.errors[0]
     return {
         "id": pair.id,
-        "first": names[0],
-        "second": names[1],
+        "first": one,
+        "second": two,
         "sha256": [pair.first, pair.second],
         "prompt": pair.prompt,
         "overall": pair.overall and asdict(pair.overall),
         "orders": len(judgement.orders) if judgement else 0,
         "error": error,
-        "words": write_headline(judgement.verdict, (names[0], names[1])) if judgement else f"No verdict: {error}",
+        "words": write_headline(judgement.verdict, (one, two)) if judgement else f"No verdict: {error}",
         "judge": judgement.model.name if judgement else str(run.about.get("model", "")),
         "run": run.name,
     }
@@ -243,8 +248,9 @@ def show_comparisons(run: Run, *, judge: str) -> None:
     from vrt_lite.show.table import show_table  # noqa: PLC0415
     from vrt_lite.show.wrapping import print_lines  # noqa: PLC0415
 
-    rows: list[Sequence[str]] = []
-    for of in list_comparisons(run):
-        rows.append([of["first"], of["second"], of["words"], str(of["orders"] or ""), " ".join(of["prompt"].split())])
+    rows = [
+        [of["first"], of["second"], of["words"], str(of["orders"] or ""), " ".join(of["prompt"].split())]
+        for of in list_comparisons(run)
+    ]
     show_table(("VIDEO 1", "VIDEO 2", "RESULT", "ORDERS", "PROMPT"), rows)
-    print_lines([*([f"judge: {judge}"] if judge else []), f"run: {run.name}"])
+    print_lines([f"judge: {judge}", f"run: {run.name}"])

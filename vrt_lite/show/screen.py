@@ -9,10 +9,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self, TextIO
+from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from vrt_lite.show.words import console_on, format_time, glyphs_for, percent, safe
-from vrt_lite.show.wrapping import wrap_line
+from vrt_lite.show.wrapping import print_wrapped, wrap_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -41,7 +41,8 @@ class Screen:
     """Shows work on stderr, or another stream. A context manager; any thread may call it, and rich draws in its own.
 
     `live=False` is for when others also write to stderr. Of the lines of `step` a terminal shows the last `rows`, above
-    the status; None leaves all of them on it. `console` is the terminal, None in a pipe.
+    the status; None leaves all of them on it. `console` is the terminal, None in a pipe. On a terminal what `_board`
+    draws in so many lines stands above all else, and `_draft`, a text that is being written, below the rows.
     """
 
     def __init__(
@@ -55,8 +56,7 @@ class Screen:
     ) -> None:
         to: TextIO | None = stream or sys.stderr  # None: it was closed when this process started
         self._stream = None if quiet else to
-        # rich's refresh thread takes this inside its own lock, so nothing may be printed while it is held.
-        self._lock = threading.Lock()
+        # Each of these is read and replaced in one step, so that rich's thread needs no lock to draw them.
         self._status = Status("opening the clips")
         self._rows: deque[tuple[str, str]] = deque(maxlen=rows)
         self._board: Callable[[Console, int], RenderableType] | None = None
@@ -90,84 +90,57 @@ class Screen:
         if self.console:
             lines = wrap_line(safe(line, encoding=self.console.encoding), self.console.width)
             self.console.print("\n".join(lines), style=style)
-        elif self._stream:
+        else:
             self._due = time.monotonic() + LINE_EVERY_SECONDS
             with contextlib.suppress(OSError, ValueError):
-                self._stream.write(f"{safe(line, encoding=self._stream.encoding or 'utf-8')}\n")
-                self._stream.flush()
+                print_wrapped(line, self._stream)
 
     def step(self, line: str, style: str = "dim") -> None:
         """Tell what has happened."""
         if not self.console or self._rows.maxlen is None:
             self.say(line, style)
         else:
-            with self._lock:
-                self._rows.append((line, style))
+            self._rows.append((line, style))
 
     def show(self, status: Status, *, now: bool = False) -> None:
         """Show what is done from now on. A pipe gets a line `now`, or when one is due."""
-        with self._lock:
-            self._status = status
+        self._status = status
         if not self.console and status.words and (now or time.monotonic() >= self._due):
             self.say(str(status))
-
-    def draft(self, text: str) -> None:
-        """Show text that is being written below the rows of a terminal."""
-        with self._lock:
-            self._draft = text
-
-    def show_board(self, board: Callable[[Console, int], RenderableType] | None) -> None:
-        """Show what `board` draws in so many lines above all else on a terminal, if anything."""
-        with self._lock:
-            self._board = board
 
     def _render(self) -> RenderableType:
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.spinner import Spinner
-        from rich.table import Table
         from rich.text import Text
 
         assert self.console
-        with self._lock:
-            rows, status, board = [*self._rows, (self._draft, "dim")], self._status, self._board
+        rows, status, board = [*self._rows.copy(), (self._draft, "dim")], self._status, self._board
         width, height = self.console.size
         texts = [Text(safe(line, encoding=self.console.encoding), style) for line, style in rows if line.strip()]
         lines = [line for text in texts for line in text.wrap(self.console, min(width, _WIDEST))]
         above = [board(self.console, max(height - 6, 1))] if board else []
         most = min(self._rows.maxlen or height, max(height - 1 - _LINES_OF_STATUS, 1))
         words = f"{safe(status.words, encoding=self.console.encoding)}  "
-        told = Text.assemble(words, (status.clock(), "dim"), no_wrap=True, overflow="crop")
-        spinner = Spinner(glyphs_for(self.console.options).spinner)
+        told = Text.assemble(words, (status.clock(), "dim"))
+        told.truncate(width - 2, overflow="crop")
+        spinner = Spinner(glyphs_for(self.console.options).spinner, told)
         spinner.start_time = 0.0  # so that each drawing has the frame of its moment
-        row = Table.grid(padding=(0, 1))
-        row.add_row(spinner, told)
         bar = ProgressBar(status.total, status.done, width=min(width, _WIDEST_BAR), complete_style="cyan")
-        return Group(*above, *lines[-most:], row, *([bar] if status.total else []))
+        return Group(*above, *lines[-most:], spinner, *([bar] if status.total else []))
 
 
-class View:
-    """What is shown on a screen. A context manager."""
+class CountedWork(Screen):
+    """A screen that shows how much of some work is done, and the time left at the mean speed so far.
 
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
+    Any thread may add to it.
+    """
 
-    def __enter__(self) -> Self:
-        self._screen.__enter__()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._screen.__exit__(*exc)
-
-
-class CountedWork:
-    """Shows how much of some work is done, and the time left at the mean speed so far. Any thread may add to it."""
-
-    def __init__(self, screen: Screen, words: str = "asking the hub") -> None:
-        self.say = screen.say
-        self._screen, self._lock = screen, threading.Lock()
+    def __init__(self, words: str, **of_screen: Any) -> None:
+        super().__init__(**of_screen)
+        self._lock = threading.Lock()
         self.begin(words, 0)
-        screen.show(Status(words))
+        self.show(Status(words))
 
     def begin(self, words: str, total: int) -> None:
         """Begin anew with this much work."""
@@ -184,4 +157,4 @@ class CountedWork:
             left = self._total - done
             clock = f"{format_time(seconds / done * left)} left" if done and left else ""
             words = f"{self._words} {percent(done / self._total, digits=0)}" if self._total else self._words
-        self._screen.show(Status(words, done, self._total, lambda: clock))
+            self.show(Status(words, done, self._total, lambda: clock))

@@ -39,14 +39,15 @@ def check_place(path: Path) -> None:
 
     Such a path does not end in .png, is no regular file, or is in a folder that does not exist.
     """
-    faults = {
-        "a sheet is a PNG. Give a name that ends in .png": path.suffix.lower() != ".png",
-        f"there is no folder {path.parent}": not path.parent.is_dir(),
-        "it is no regular file": path.exists() and not path.is_file(),
-    }
-    for fault, is_so in faults.items():
-        if is_so:
-            raise UsageError(f"The sheet {path} cannot be written: {fault}.")
+    fault = ""
+    if path.suffix.lower() != ".png":
+        fault = "a sheet is a PNG. Give a name that ends in .png"
+    elif not path.parent.is_dir():
+        fault = f"there is no folder {path.parent}"
+    elif path.exists() and not path.is_file():
+        fault = "it is no regular file"
+    if fault:
+        raise UsageError(f"The sheet {path} cannot be written: {fault}.")
 
 
 def draw_sheet(judgement: Judgement, frames: FrameStore, path: Path) -> None:

@@ -27,28 +27,34 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print_columns(columns)
         return
     from rich.cells import cell_len
+    from rich.measure import Measurement
 
-    console = console_on(sys.stdout)
+    console, table = console_on(sys.stdout), begin_table()
     shown = [[safe(cell, encoding=console.encoding) for cell in column] for column in columns]
     widths = [max(map(cell_len, column)) for column in shown]
-    widest = widths.index(max(widths))
-    widths[widest] -= max(sum(widths) + GAP * (len(widths) - 1) - console.width, 0)
-    if widths[widest] < max(cell_len(word) for cell in shown[widest] for word in cell.split()):
-        _print_records(columns)
-        return
-    table = begin_table()
     for (heading, *_), width in zip(shown, widths, strict=True):
-        table.add_column(heading, width=width)
+        table.add_column(heading, width=width if width < max(widths) else None)
     for row in zip(*(cells for _, *cells in shown), strict=True):
         table.add_row(*row)
-    console.print(table)
+    needed = Measurement.get(console, console.options.update(width=2 * sum(widths)), table).minimum
+    if needed > console.width:
+        _print_records(columns)
+    else:
+        console.print(table)
 
 
 def begin_table() -> Table:
     """Return a table without lines and columns yet."""
     from rich.table import Table
 
-    return Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
+    return Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, GAP, 0, 0),
+        header_style="dim",
+        caption_style="dim",
+        caption_justify="left",
+    )
 
 
 def _print_records(columns: Sequence[Sequence[str]]) -> None:
