@@ -1,4 +1,4 @@
-"""Tables of labelled pairs as they are published: CSV, JSONL, a JSON list or parquet, row by row.
+"""Tables of labelled pairs as they are published: CSV, TSV, JSONL, a JSON list or parquet, row by row.
 
 A row is its values by column, or a line that says why it cannot be read: one broken row never hides the others. A file
 that cannot be read at all is a UsageError.
@@ -16,7 +16,7 @@ from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
 from vrt_lite.tables import Row, read_rows
 
-SUFFIXES: Final = (".csv", ".jsonl", ".json", ".parquet")
+SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 _MOST_BYTES = 2**30
 
 
@@ -26,7 +26,7 @@ def numbered_rows(path: Path) -> Iterator[tuple[int, Row | str]]:
     UsageError for a file that cannot be read, is no table, or is parquet while pyarrow is not here.
     """
     match path.suffix.lower():
-        case ".csv" | ".jsonl":
+        case ".csv" | ".tsv" | ".jsonl" | ".ndjson":
             rows = (row for _, row in read_rows(path, most_bytes=_MOST_BYTES))
         case ".json":
             rows = _json_rows(path)

@@ -91,8 +91,12 @@ def _recognise(table: Path, split: str | None) -> Layout:
     found = columns(table)
     fitting = [layout for layout in LAYOUTS if not layout.missing(found)]
     if not fitting:
+        unread = (f"row {number} {row}" for number, row in numbered_rows(table) if isinstance(row, str))
+        is_wrong = (
+            "is no known table of pairs" if found else f"has no row that can be read: {next(unread, 'it has none')}"
+        )
         raise UsageError(
-            f"{table} is no known table of pairs. A plain one has columns a, b, prompt and overall (A, B or same), "
+            f"{table} {is_wrong}. A plain one has columns a, b, prompt and overall (A, B or same), "
             f"and may have TA, VQ, MQ, id and group; known layouts are {set_names()}."
         )
     named = (layout for layout in fitting if any(table.match(pattern) for pattern in layout.globs))
