@@ -108,16 +108,18 @@ class JobQueue:
         self._running: set[ServedJob] = set()
         self._closing = False
         self._threads = [Thread(target=self._work, name=f"job {n}", daemon=True) for n in range(threads)]
+        self.adopt_jobs()  # before the first request: a client of the ended server may ask for its job
         for thread in (*self._threads, Thread(target=self._adopt, name="adopting", daemon=True)):
             thread.start()
 
     def adopt_jobs(self) -> None:
-        """Go on with what servers have left that do not run any more. This is called now and then."""
-        found = self._files.take_over()
-        with self._changed:
-            self._jobs |= {job.id: job for job in found}
-            self._waiting += found
-            self._changed.notify_all()
+        """Go on with what servers have left that do not run any more. This is called at the start, and now and then."""
+        with contextlib.suppress(OSError):  # of a full disk, until it has room
+            found = self._files.take_over()
+            with self._changed:
+                self._jobs |= {job.id: job for job in found}
+                self._waiting += found
+                self._changed.notify_all()
 
     def close(self) -> None:
         """Stop the jobs in progress at their next event, and end the threads. What waits stays in its files."""
@@ -188,8 +190,7 @@ class JobQueue:
     def _adopt(self) -> None:
         while not self._closing:
             time.sleep(_ADOPT_SECONDS)
-            with contextlib.suppress(OSError):  # of a full disk, until it has room
-                self.adopt_jobs()
+            self.adopt_jobs()
 
     def _work(self) -> None:
         while job := self._take():
