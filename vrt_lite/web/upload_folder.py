@@ -138,7 +138,7 @@ class UploadDraft:
         try:
             self._uploads.decoder.check(path)
         except VideoError as error:
-            raise RefusedRequestError(422, error.kind, f"{path.name!r} {error.reason}. It is no clip.") from error
+            raise RefusedRequestError(422, error.kind, f"{path.name!r} {error.reason}.") from error
         _flush(find_files(path).files)
         return path
 
