@@ -102,7 +102,7 @@ def test_sizes_are_those_that_the_terminal_shows(visit: Visit) -> None:
     page, _ = visit("/judges", width=1280)
     page.get_by_text("vrt-tiny-2").wait_for()
     shown = page.locator("td[data-name='On disk']").all_inner_texts()
-    assert shown == [format_bytes(model.disk_bytes) for model in list_models()]
+    assert [size.replace("\u00a0", " ") for size in shown] == [format_bytes(of.disk_bytes) for of in list_models()]
     page, _ = visit("/", width=1280)
     page.locator("#a-file").set_input_files(STAR)
     page.get_by_text(f", {math.ceil(Path(STAR).stat().st_size / 1000)} kB").wait_for()
@@ -118,6 +118,8 @@ def test_votes_are_blind_and_kept(served: Served, visit: Visit) -> None:
         until(page, "!document.querySelector('.ballot').hidden")
         page.keyboard.press(key)
         page.get_by_text(f"{number} of 3 pairs").wait_for()
+    check()
+    page.set_viewport_size({"width": 340, "height": 800})
     check()
     rows = csv.DictReader(served.client.get("/v1/votes", params={"run": "eye"}).text.splitlines())
     assert [row["overall"] == "same" for row in rows] == [False, True]

@@ -120,8 +120,8 @@ export function duration(seconds) {
 
 /** A number of bytes in decimal units, as in the terminal. */
 export function bytes(size) {
-  if (size < 1e5) return `${Math.ceil(size / 1e3)} kB`;
-  return size < 1e9 ? `${(size / 1e6).toFixed(1)} MB` : `${(size / 1e9).toFixed(2)} GB`;
+  if (size < 1e5) return `${Math.ceil(size / 1e3)}\u00a0kB`;
+  return size < 1e9 ? `${(size / 1e6).toFixed(1)}\u00a0MB` : `${(size / 1e9).toFixed(2)}\u00a0GB`;
 }
 
 export const signed = (number) => `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(2)}`;
