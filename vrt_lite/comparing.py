@@ -179,7 +179,10 @@ class Comparer:
             if lines and lines.failure:
                 judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))
             if finish := wanted.finish:
-                yield InThread(lambda _: finish(judgement, frames))
+                try:
+                    yield InThread(lambda _: finish(judgement, frames))
+                except UsageError as error:  # a judgement is worth more than a picture of it
+                    judgement = add_warning(judgement, Warned("sheet_not_written", str(error)))
             return judgement
 
     def _start_measuring(self, clips: tuple[Clip, Clip], spaces: tuple[Workspace, Workspace]) -> Measuring:
