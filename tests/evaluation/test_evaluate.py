@@ -419,6 +419,8 @@ def test_the_command_with_the_bundled_judge(tmp_path: Path, capfd: pytest.Captur
     )
     kept = ["--store", str(tmp_path / "s")]
     command = ["eval", str(tmp_path / "pairs.csv"), "--from", str(EXAMPLES), "--threads", "1", "--name", "foxes", *kept]
+    assert run([*command, "--budget", "0", "--plots", str(tmp_path / "empty")]) == 0
+    assert capfd.readouterr().err.endswith("drawn: nothing: no pair is both labelled and judged\n")
     assert run([*command, "--json"]) == 0
     out, err = capfd.readouterr()
     figures = json.loads(out)

@@ -143,8 +143,8 @@ def _print_figures(made: Evaluation, run: ChosenRun, *, plots: Path | None) -> N
     if plots:
         from vrt_lite.show.evaluation_sections import draw_plots  # noqa: PLC0415
 
-        for path in draw_plots(made.figures, plots):
-            print_text(f"drawn: {path}", err=True)
+        for drawn in draw_plots(made.figures, plots) or ["nothing: no pair is both labelled and judged"]:
+            print_text(f"drawn: {drawn}", err=True)
 
 
 def _finish(made: Evaluation, run: ChosenRun, report: WantedReport | None) -> None:
