@@ -259,6 +259,7 @@ def test_what_cannot_be_is_refused_in_a_line_before_anything_is_judge_pair(
     monkeypatch.chdir(tmp_path)
     Path("notes.html").write_text("mine")
     Path("ab.json").write_text("{}")
+    Path("list.json").write_text("[]")
     for command, options, says in (
         ("compare", "--embed", "--embed is about a report: give its --report FILE.html, or --open, as well."),
         ("compare", "--report ab.txt", "a report is HTML. Give a name that ends in .html."),
@@ -267,6 +268,7 @@ def test_what_cannot_be_is_refused_in_a_line_before_anything_is_judge_pair(
         ("compare", "--report x.html --trace x.html", "--report x.html is also --trace; write to another file."),
         ("report", "none.json", "cannot be read"),
         ("report", "ab.json", "no judgement of vrt-lite"),
+        ("report", "list.json", "no judgement of vrt-lite"),
         ("report", "ab.json -o ab.json", "is what the report is made from"),
         ("report", "ab.json -o notes.html", "is there and is no report"),
         ("report", "ab.json -o no/r.html", "there is no folder"),
