@@ -43,8 +43,9 @@ def report(what: str, *, output: Path | None, embed: bool, open_it: bool, store:
     vrt-lite compare a.mp4 b.mp4 --json > ab.json
     vrt-lite report ab.json -o ab.html
 
-    RUN is a name (see: vrt-lite runs), the beginning of one, or latest, which is the default: the run of rank or eval
-    that was used last. compare keeps no run: give it --report FILE.html. A name that ends in .json is a file.
+    RUN is a name (see: vrt-lite runs), the beginning of one, or latest, which is the default: the run last used. The
+    comparisons of a day are a run too; a page of one of them is made by compare --report FILE.html. A name that ends in
+    .json is a file.
 
     The file contains all that it shows and needs no network. The clips themselves stay where they are, and the page
     plays them while they are there; with --embed it has a copy of each, without sound, of at most 480 pixels and 1 MB.
