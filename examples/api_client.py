@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -89,14 +90,14 @@ def main() -> None:
     parser.add_argument("--rewards", action="store_true")
     parser.add_argument("--server", default="http://127.0.0.1:8765")
     given = parser.parse_args()
+    if len(given.clips) != 2 and not given.rewards:
+        parser.error("two clips are compared; for more there is --rewards")
     client = Client(given.server)
     clips = [client.upload(clip) for clip in given.clips]
     if given.rewards:
         for clip, reward in zip(given.clips, client.rewards(given.prompt, clips), strict=True):
             print(f"{clip.name}: {'no verdict' if reward is None else f'{reward:+.2f}'}")
         return
-    if len(clips) != 2:
-        parser.error("two clips are compared; for more there is --rewards")
     for kind, told in client.follow(clips[0], clips[1], given.prompt):
         if kind == "wrote":
             print(told["text"], end="", flush=True)
@@ -107,4 +108,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, RuntimeError, ValueError) as error:  # no such file, no such server, or what it refuses
+        sys.exit(f"api_client.py: {error}")

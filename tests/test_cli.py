@@ -198,7 +198,7 @@ def test_wordings_reach_the_prompt() -> None:
         (
             2,
             ["--ctx", "many"],
-            "Invalid value for '--ctx': 'many' is not allowed; give 256..|auto. See: vrt-lite compare --help",
+            "Invalid value for '--ctx': 'many' is not allowed; give 256..2147483647|auto. See: vrt-lite compare --help",
         ),
         (2, ["--threads", "100000"], f"--threads 100000 cannot be met: at most {describe_machine().cpus} are"),
         (2, ["--window", "-1"], "'--window': '-1' is not allowed; give 0..100."),
@@ -238,6 +238,9 @@ def test_layers_on_a_gpu_that_is_not_there_are_refused(capfd: Capture) -> None:
     for settings in (Settings(gpu_layers=1), Settings(threads=100_000)):
         with pytest.raises(UsageError, match="cannot be met"):
             Judge(settings=settings)
+    for settings in (Settings(temperature=float("nan")), Settings(temperature=-1.0), Settings(seed=-1)):
+        with pytest.raises(UsageError, match="give 0 to 10"):
+            Judge(settings=settings)
     Judge(settings=Settings(gpu_layers=0, threads=describe_machine().cpus)).close()
 
 
@@ -245,6 +248,9 @@ def test_layers_on_a_gpu_that_is_not_there_are_refused(capfd: Capture) -> None:
     ("given", "said"),
     [
         ("compare a.mp4 b.mp4 --temperature hot", "'hot' is not a valid float"),
+        ("compare a.mp4 b.mp4 --temperature nan", "'nan' is not a number."),
+        ("compare a.mp4 b.mp4 --skip-second-at NaN", "'NaN' is not a number."),
+        ("compare a.mp4 b.mp4 --fps nan", "'nan' is not a number."),
         ("compare a.mp4 b.mp4 --seed -1", "'-1' is not allowed; give 0..4294967295."),
         ("compare a.mp4 b.mp4 --nonsense", "No such option"),
         ("compare a.mp4 b.mp4 c", "unexpected extra argument"),

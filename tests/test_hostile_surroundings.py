@@ -110,6 +110,14 @@ def test_a_trace_that_cannot_be_written_any_more_costs_no_verdict(tmp_path: Path
     assert list(tmp_path.iterdir()) == [trace]
 
 
+def test_a_sheet_that_cannot_be_written_any_more_costs_no_verdict(tmp_path: Path) -> None:
+    sheet = tmp_path / "sheet.png"
+    status, stdout, _ = vrt_lite([*COMPARE, "--sheet", str(sheet), "--no-cache"], ("RLIMIT_FSIZE", 100))
+    assert status == 0
+    assert f"warning: The sheet {str(sheet)!r} cannot be written: {os.strerror(errno.EFBIG)}." in stdout
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_trace_does_not_follow_a_link_and_replaces_no_special_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

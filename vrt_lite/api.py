@@ -168,8 +168,9 @@ class Judge:
         """Judge two clips made from one prompt. Another thread may end it with `stop`, whose error is raised here.
 
         `trace` is written anew after each round, with a JSON line for each; a warning says if that fails. `finish` is
-        called with the judgement and the frames while the clips are still open, to draw what the judge saw. `observe`
-        and `finish` are called in other threads, but never two of them at once for all comparisons of this judge.
+        called with the judgement and the frames while the clips are still open, to draw what the judge saw; its
+        UsageError becomes a warning. `observe` and `finish` are called in other threads, but never two of them at once
+        for all comparisons of this judge.
         Raises VideoError, ModelError, OutOfMemoryError, NoVerdictError; UsageError for a long prompt.
         """
         if len(prompt) > LONGEST_PROMPT:

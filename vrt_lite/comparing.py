@@ -178,9 +178,7 @@ class Comparer:
                 keep_time(plan, judgement)
             if lines and lines.failure:
                 judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))
-            if finish := wanted.finish:
-                yield InThread(lambda _: finish(judgement, frames))
-            return judgement
+            return (yield from _finish(wanted.finish, judgement, frames)) if wanted.finish else judgement
 
     def _start_measuring(self, clips: tuple[Clip, Clip], spaces: tuple[Workspace, Workspace]) -> Measuring:
         """Measure both clips, and for a judge that waits for it keep the frames that it is shown first."""
@@ -249,6 +247,15 @@ def _checked(observe: Observe) -> Observe:
         observe(event)
 
     return tell
+
+
+def _finish(finish: Finish, judgement: Judgement, frames: FrameStore) -> Work[Judgement]:
+    """Draw what the judge saw; return the judgement, with a warning if that fails: it is worth more than a picture."""
+    try:
+        yield InThread(lambda _: finish(judgement, frames))
+    except UsageError as error:
+        return add_warning(judgement, Warned("sheet_not_written", str(error)))
+    return judgement
 
 
 @contextlib.contextmanager

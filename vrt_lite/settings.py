@@ -150,6 +150,11 @@ class Settings:
                 f"both_orders={self.both_orders!r} with confidence={self.confidence!r} is not possible; give True, "
                 "False or 'auto', and a probability above 0.5 and below 1."
             )
+        if not (0 <= self.temperature <= 10 and 0 <= self.seed < 2**32):
+            raise UsageError(
+                f"temperature={self.temperature!r} with seed={self.seed!r} is not possible; give 0 to 10, and a whole "
+                "number from 0 to 4294967295."
+            )
         checkpoint = profile = self.profile or profile
         if limits := EFFORTS[self.effort]:
             profile = limits.applied_to(profile)

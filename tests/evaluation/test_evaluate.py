@@ -431,10 +431,12 @@ def test_the_command_with_the_bundled_judge(tmp_path: Path, capfd: pytest.Captur
         "a,b,prompt,overall,TA\n"
         f"{EXAMPLES / 'star.mp4'},circle.mp4,A blue star moves up.,A,\n"
         "circle.mp4,star.mp4,,2,same\n"
-        "star.mp4,gone.mp4,x,B,\n"
+        "star.mp4,gone.mp4,x,B,\n" + 5 * "star.mp4,circle.mp4,x,left,\n"
     )
     kept = ["--store", str(tmp_path / "s")]
     command = ["eval", str(tmp_path / "pairs.csv"), "--from", str(EXAMPLES), "--threads", "1", "--name", "foxes", *kept]
+    assert run([*command, "--budget", "0", "--plots", str(tmp_path / "empty")]) == 0
+    assert capfd.readouterr().err.endswith("drawn: nothing: no pair is both labelled and judged\n")
     assert run([*command, "--json"]) == 0
     out, err = capfd.readouterr()
     figures = json.loads(out)
@@ -443,6 +445,11 @@ def test_the_command_with_the_bundled_judge(tmp_path: Path, capfd: pytest.Captur
     assert figures["accuracy"]["TA"] is figures["confusion"]["TA"] is None
     assert parts(figures["accuracy"]["OA"]["tau"])[0] > 0  # the example pair: A is better, and the judge says so
     assert "3 of 3, " in err
+    told = [line for line in err.splitlines() if line.startswith(("left out: ", "and "))]
+    assert [line.partition(";")[0] for line in told[:3]] == [
+        f"left out: row {row} has the OA label 'left'" for row in (4, 5, 6)
+    ]
+    assert told[3:] == ["and 2 more of these: the report lists them"]
     again = [*command, "--budget", "0", "-q", "--plots", str(tmp_path / "plots")]
     for arguments in (again, ["show", "foxes", *kept]):
         assert run(arguments) == 0

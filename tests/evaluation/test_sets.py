@@ -144,12 +144,20 @@ def test_broken_rows_are_named_and_hide_no_other(tmp_path: Path) -> None:
     assert [out.reason for out in found.left_out] == ["row 2 has 2 cells, not 3", "row 3 has 4 cells, not 3"]
 
 
+@pytest.mark.parametrize("name", ["pairs.csv", "pairs.tsv"])
+def test_a_plain_table_may_have_tabs(tmp_path: Path, name: str) -> None:
+    found = read_set(locate_set(table(tmp_path, "a\tb\tprompt\toverall\n1.mp4\t2.mp4\tA fox, running.\tB\n", name)))
+    assert [(pair.prompt, pair.labels) for pair in found.pairs] == [("A fox, running.", {"OA": 2})]
+
+
 @pytest.mark.parametrize(
     ("name", "data", "says"),
     [
         ("pairs.csv", b"x,y\n1,2\n", "no known table"),
-        ("pairs.csv", b"", "no known table"),
-        ("pairs.csv", b"a,b,overall\n", "no known table"),
+        ("pairs.csv", b"", "no row that can be read: it has none. A plain one has columns a, b, prompt and overall"),
+        ("pairs.csv", b"a,b,overall\n", "no row that can be read: it has none"),
+        ("pairs.csv", b"a,b,overall\n1,2,A,x\n", "no row that can be read: row 1 has 4 cells, not 3"),
+        ("pairs.jsonl", b"hello\n", "no row that can be read: row 1 is not JSON"),
         ("pairs.csv", b"a,b,overall\n1,2,\n", "no pair that can be judged"),
         ("pairs.json", b"{", "is not JSON"),
         ("pairs.json", b"3", "no list of pairs"),

@@ -151,7 +151,7 @@ genai-bench-test-77c0| eval | 11-22 21:44 | 1234   | 2      |
 """
 MODELS = """
 NAME          | STATE         | QUANT | ON DISK  | MEMORY   | VERIFIED | LICENCE
-vrt-tiny-2    | bundled       | Q8_0  | 0.00 GB  | ~0.2 GB  | yes      | MIT
+vrt-tiny-2    | bundled       | Q8_0  | 4.2 MB   | ~0.2 GB  | yes      | MIT
 qwen2.5-vl-3b | can be pulled | Q8_0  | ~4.62 GB | ~6.1 GB  | no       | Qwen Research (non-commercial)
 vr-thinker-7b | can be pulled | Q8_0  | ~9.45 GB | ~11.9 GB | no       | MIT
 """

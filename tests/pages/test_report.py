@@ -219,6 +219,17 @@ def test_a_run_with_nothing_in_it_is_refused_and_a_ranking_says_where_frame_size
 JUDGE = ("--prompt", PROMPT, "-q")
 
 
+def test_clips_that_are_alike_share_the_first_place(
+    tmp_path: Path, clips: list[Path], capfd: Capture, monkeypatch: Patch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.mp4").write_bytes(clips[0].read_bytes())
+    Path("b.mp4").write_bytes(clips[0].read_bytes() + b"\0\0\0\x08free")  # the same frames
+    assert vrt_lite(["rank", "a.mp4", "b.mp4", *JUDGE, "--report", "rank.html"]) == 0
+    assert capfd.readouterr().out.splitlines()[-1] == "Best: a.mp4. As good: b.mp4."
+    assert Report(Path("rank.html")).record["title"] == "2 clips share the first place"
+
+
 def test_compare_rank_and_eval_write_reports_and_report_takes_the_last_run(
     tmp_path: Path, clips: list[Path], capfd: Capture, monkeypatch: Patch
 ) -> None:
@@ -248,6 +259,7 @@ def test_what_cannot_be_is_refused_in_a_line_before_anything_is_judge_pair(
     monkeypatch.chdir(tmp_path)
     Path("notes.html").write_text("mine")
     Path("ab.json").write_text("{}")
+    Path("list.json").write_text("[]")
     for command, options, says in (
         ("compare", "--embed", "--embed is about a report: give its --report FILE.html, or --open, as well."),
         ("compare", "--report ab.txt", "a report is HTML. Give a name that ends in .html."),
@@ -256,6 +268,7 @@ def test_what_cannot_be_is_refused_in_a_line_before_anything_is_judge_pair(
         ("compare", "--report x.html --trace x.html", "--report x.html is also --trace; write to another file."),
         ("report", "none.json", "cannot be read"),
         ("report", "ab.json", "no judgement of vrt-lite"),
+        ("report", "list.json", "no judgement of vrt-lite"),
         ("report", "ab.json -o ab.json", "is what the report is made from"),
         ("report", "ab.json -o notes.html", "is there and is no report"),
         ("report", "ab.json -o no/r.html", "there is no folder"),

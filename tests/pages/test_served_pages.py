@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ from web.conftest import (
     write_pictures,
 )
 from web.conftest import end as end_server
+
+from vrt_lite.machine import format_bytes
+from vrt_lite.model_list import list_models
 
 __all__ = ["servers"]
 NIGHTLY = pytest.mark.nightly
@@ -94,6 +98,16 @@ def test_all_pages_fit_and_are_quiet_and_whatever_is_said_stays_text(served: Ser
         assert page.locator("img[src=x]").count() == 0
 
 
+def test_sizes_are_those_that_the_terminal_shows(visit: Visit) -> None:
+    page, _ = visit("/judges", width=1280)
+    page.get_by_text("vrt-tiny-2").wait_for()
+    shown = page.locator("td[data-name='On disk']").all_inner_texts()
+    assert [size.replace("\u00a0", " ") for size in shown] == [format_bytes(of.disk_bytes) for of in list_models()]
+    page, _ = visit("/", width=1280)
+    page.locator("#a-file").set_input_files(STAR)
+    page.get_by_text(f", {math.ceil(Path(STAR).stat().st_size / 1000)} kB").wait_for()
+
+
 def test_votes_are_blind_and_kept(served: Served, visit: Visit) -> None:
     served.rank(STAR, CIRCLE, A, prompt=PROMPT, name="eye")
     page, check = visit("/vote?run=eye", width=1280)
@@ -104,6 +118,8 @@ def test_votes_are_blind_and_kept(served: Served, visit: Visit) -> None:
         until(page, "!document.querySelector('.ballot').hidden")
         page.keyboard.press(key)
         page.get_by_text(f"{number} of 3 pairs").wait_for()
+    check()
+    page.set_viewport_size({"width": 340, "height": 800})
     check()
     rows = csv.DictReader(served.client.get("/v1/votes", params={"run": "eye"}).text.splitlines())
     assert [row["overall"] == "same" for row in rows] == [False, True]

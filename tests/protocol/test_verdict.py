@@ -99,6 +99,8 @@ def test_two_choices_are_joined(first: Preference, second: Preference, joined: P
         (prefer(1, (0.15, 0.75, 0.1)), "a.mp4", "a.mp4 is better (0.75)"),
         (prefer(2, (0.2, 0.17, 0.63)), "b.mp4, narrowly", "b.mp4 is narrowly better (0.63)"),
         (prefer(1, (0.1, 0.49, 0.41)), "leans to a.mp4", "Leans to a.mp4 (0.49)"),
+        (prefer(1, (0.15, 0.746, 0.104)), "a.mp4", "a.mp4 is better (0.75)"),
+        (prefer(2, (0.2, 0.204, 0.596)), "b.mp4, narrowly", "b.mp4 is narrowly better (0.60)"),
         (prefer(1), "a.mp4", "a.mp4 is better"),
         (prefer(0, (0.62, 0.2, 0.18)), "tie", "A tie (0.62)"),
         (prefer(0, (0.03, 0.57, 0.4), 1), "undecided, leans to a.mp4 (0.57)", "Undecided, leans to a.mp4 (0.57)"),

@@ -19,10 +19,10 @@ from reports import Report
 
 from vrt_lite.cli import run as vrt_lite
 from vrt_lite.errors import OutOfMemoryError, UsageError, VideoError
-from vrt_lite.interfaces import FrameStore, Observe, Sampling
+from vrt_lite.interfaces import Event, FrameStore, Observe, Sampling, Working
 from vrt_lite.protocol.messages import KEYS, Conversation, Reply
 from vrt_lite.ranking.ladder import rate_group
-from vrt_lite.ranking.rank import rank_clips
+from vrt_lite.ranking.rank import look_at_clips, rank_clips
 from vrt_lite.ranking.rank_run import Effort, read_groups, read_rank_about
 from vrt_lite.ranking.winners import copy_winners, file_name
 from vrt_lite.records.pairs import Question
@@ -51,6 +51,17 @@ def asked_of(store: Store, *groups: Any, **options: Any) -> list[tuple[int, int]
     backend = Brightness()
     ranked(store, backend, *groups, **options)
     return backend.asked
+
+
+def test_it_says_how_many_clips_are_measured(greys: list[Path], tmp_path: Path) -> None:
+    told: list[Event] = []
+    (broken := tmp_path / "broken.mp4").write_text("no clip")
+    clips = {path.name: path for path in (*greys, broken)}
+    with judge_of(Brightness()) as judge:
+        looks = look_at_clips(clips, judge, told.append)
+    assert told == [Working(f"measuring the clips ({done} of 5)") for done in range(5)]
+    assert list(looks) == list(clips)
+    assert [name for name, look in looks.items() if isinstance(look, VideoError)] == ["broken.mp4"]
 
 
 def test_every_pair_is_judged_in_both_orders_once(store: Store, greys: list[Path], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -229,6 +230,14 @@ def test_rewards_are_a_scalar_a_clip_and_the_example_client_prints_them(
     expected = untimed(list_verdict(compare(STAR, CIRCLE, prompt=PROMPT)))
     assert expected[0].startswith("Video 1 is ")
     assert run(STAR, CIRCLE)[-len(expected) :] == expected
+
+
+@pytest.mark.parametrize("clips", [(STAR, "no-such.mp4"), (STAR, __file__)])
+def test_the_example_client_ends_with_one_line(served: Served, clips: tuple[str, str]) -> None:
+    asked = [sys.executable, api_client.__file__, *clips, "--server", served.url]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
+    assert Path(clips[1]).name in told.stderr
 
 
 def test_votes_are_the_table_that_eval_reads_and_are_compared_with_the_judge(served: Served, tmp_path: Path) -> None:

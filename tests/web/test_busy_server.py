@@ -308,7 +308,7 @@ def test_jobs_of_killed_servers_are_found_and_damaged_files_do_no_harm(
     (folder / f"{'d' * 16}.json").mkdir()
     os.mkfifo(folder / f"{'e' * 16}.json")
     first = servers("--allow", EXAMPLES)
-    wait_until(lambda: len(first.client.get("/v1/jobs").json()["jobs"]) == len(good_ids))
+    assert len(first.client.get("/v1/jobs").json()["jobs"]) == len(good_ids), "its first answer knows them"
     assert [first.until(job)["state"] for job in good_ids] == ["done"] * 3
     second = servers("--allow", EXAMPLES)
     for path in ("/", "/rank", "/runs", f"/jobs/{good_ids[0]}"):

@@ -14,6 +14,7 @@ from vrt_lite.cli.options import (
     FILE,
     FILE_PATH,
     PATH,
+    Real,
     find_source,
     format_time,
     fps_option,
@@ -59,7 +60,7 @@ def _read_orders(ctx: click.Context, parameter: click.Parameter, value: str) -> 
     "--skip-second-at",
     "confidence",
     metavar="P",
-    type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    type=Real(0.5, 1, min_open=True, max_open=True),
     help="With --orders auto: a first order whose choice has this probability leaves no doubt. [default: 0.95]",
 )
 @json_option

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from vrt_lite.cli.options import (
+    Real,
     json_option,
     model_argument,
     print_json,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 STATUS = "Exit status: 0 it fits, 2 usage, 4 model missing, corrupt or mismatched, 5 it does not fit, 130 interrupted."
 _UNBOUNDED = 2**62
-_GB = click.FloatRange(0)
+_GB = Real(0, 1_000_000)
 
 
 @click.command(epilog=STATUS)

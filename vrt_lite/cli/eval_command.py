@@ -27,11 +27,13 @@ from vrt_lite.stored_settings import Number
 
 if TYPE_CHECKING:
     from vrt_lite.evaluation.evaluate import Evaluation
-    from vrt_lite.evaluation.sets import Place
+    from vrt_lite.evaluation.sets import LabelledSet, Place
 
 STATUS = """Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
 or set missing or out of reach, or the engine died at a pair. 5 out of memory, 6 no pair got a verdict, 7 store,
 130 interrupted."""
+
+_MOST_NAMED = 3
 
 
 @click.command("eval", epilog=STATUS)
@@ -89,6 +91,8 @@ def evaluate(
 
         check_plots()
     found = read_set(_find_set(labelled, split, folder, pull=pull, quiet=run.quiet))
+    if not run.quiet:
+        _name_broken_rows(found)
     settings = run.judge.settings
     selection = evaluation.PairSelection(order, limit, sample, settings.seed, budget)
     if not settings.preset:
@@ -98,6 +102,15 @@ def evaluate(
     made = run.judge_with(view, partial(evaluation.evaluate, found, selection))
     _print_figures(made, run, plots=plots)
     _finish(made, run, report)
+
+
+def _name_broken_rows(found: LabelledSet) -> None:
+    """Print the first rows of the table that cannot be read, and how many more there are."""
+    broken = [row.reason for row in found.left_out if row.kind == "broken"]
+    for reason in broken[:_MOST_NAMED]:
+        print_text(f"left out: {reason}", err=True)
+    if len(broken) > _MOST_NAMED:
+        print_text(f"and {len(broken) - _MOST_NAMED} more of these: the report lists them", err=True)
 
 
 def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bool, quiet: bool) -> Place:
@@ -127,8 +140,9 @@ def _print_figures(made: Evaluation, run: ChosenRun, *, plots: Path | None) -> N
     else:
         show_figures(made.figures, judge=made.judge, run=made.run)
         print_effort(effort)
-    for path in draw_plots(made.figures, plots) if plots else ():
-        print_text(f"drawn: {path}", err=True)
+    if plots:
+        for drawn in draw_plots(made.figures, plots) or ["nothing: no pair is both labelled and judged"]:
+            print_text(f"drawn: {drawn}", err=True)
 
 
 def _finish(made: Evaluation, run: ChosenRun, report: WantedReport | None) -> None:

@@ -126,7 +126,7 @@ def _row(entry: ListedModel, published: list[PublishedAccuracy]) -> tuple[str, .
         entry.name,
         entry.state,
         entry.quant or "-",
-        f"{about}{entry.disk_bytes / 1e9:.2f} GB",
+        f"{about}{format_bytes(entry.disk_bytes)}",
         f"~{entry.memory_bytes / 1e9:.1f} GB" if entry.memory_bytes else "-",
         format_range(entry.seconds) if entry.seconds else "-",
         entry.answers or "-",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -45,6 +46,15 @@ _NEAREST: Final = (*_SOURCES.values(), None)
 """Where a value comes from, the nearest to the command first; None is a default."""
 _OUTDONE_BY_EFFORT: Final = ("max_pixels", "tool_max_pixels", "first_frames", "rounds")
 """Settings that an effort sets back to what it decides if they come from further away than itself."""
+
+
+class Real(click.FloatRange):
+    """A number within a range. "nan" is in none, though it is neither below nor above any bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        number: float = super().convert(value, param, ctx)
+        return self.fail(f"{value!r} is not a number.", param, ctx) if math.isnan(number) else number
 
 
 def complete_models(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -143,7 +153,7 @@ judge_options = _add_options(
     ),
     size_options,
     stored_option("threads"),
-    click.option("--temperature", metavar="T", type=click.FloatRange(0, 10), help="0 is greedy. [default: 0]"),
+    click.option("--temperature", metavar="T", type=Real(0, 10), help="0 is greedy. [default: 0]"),
     click.option("--seed", type=Number(0, 2**32 - 1), help="[default: 0]"),
     click.option(
         "--evidence", is_flag=True, help="Experimental: tell any judge in its prompt what was measured. [default: off]"
@@ -349,7 +359,7 @@ def _write_fps(ctx: click.Context, parameter: click.Parameter, fps: float | None
 fps_option = click.option(
     "--fps",
     metavar="N",
-    type=click.FloatRange(0.001, 1000),
+    type=Real(0.001, 1000),
     callback=_write_fps,
     help="Frames a second of numbered pictures, as in frames/%04d.png. [default: 24]",
 )

@@ -88,16 +88,16 @@ def check(file: str) -> None:
 @click.argument("file", metavar="FILE", type=FILE)
 def new(file: str) -> None:
     """Write VR-Thinker's profile to FILE, with a comment for each key, to be changed."""
-    from vrt_lite.disk import disk_errors  # noqa: PLC0415
     from vrt_lite.profile import default_profile  # noqa: PLC0415
 
     text = f"# How vrt-lite talks to a model. What is left out is VR-Thinker's, as here.\n{_write(default_profile())}"
-    with disk_errors():
-        try:
-            with Path(file).open("x", encoding="utf-8", newline="\n") as opened:
-                opened.write(text)
-        except FileExistsError:
-            raise UsageError(f"{file} is there already: give another name.") from None
+    try:
+        with Path(file).open("x", encoding="utf-8", newline="\n") as opened:
+            opened.write(text)
+    except FileExistsError:
+        raise UsageError(f"{file} is there already: give another name.") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror or error}.") from error
     print_text(f"{file} is written. Change it, then: vrt-lite profile check {file}")
 
 

@@ -14,6 +14,7 @@ from vrt_lite.cli.options import (
     FOLDER,
     ChosenJudge,
     ChosenRun,
+    Real,
     clip_options,
     print_effort,
     print_json,
@@ -52,7 +53,7 @@ memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interru
 @click.option(
     "--stop-at",
     metavar="P",
-    type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    type=Real(0.5, 1, min_open=True, max_open=True),
     help="Stop when each clip is better than the next with this probability. [default: 0.8 if pairs are chosen]",
 )
 @click.option("--exclude-flagged", is_flag=True, help="Leave out clips with a measured fault, such as stutter.")

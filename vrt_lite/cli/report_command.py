@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import click
 from vrt_lite.cli.options import PATH, open_existing_store, page_options, print_text, store_option
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
+from vrt_lite.machine import format_bytes
 
 if TYPE_CHECKING:
     from vrt_lite.records.judgement import Judgement
@@ -43,17 +43,21 @@ def report(what: str, *, output: Path | None, embed: bool, open_it: bool, store:
     vrt-lite compare a.mp4 b.mp4 --json > ab.json
     vrt-lite report ab.json -o ab.html
 
-    RUN is a name (see: vrt-lite runs), the beginning of one, or latest, which is the default: the run of rank or eval
-    that was used last. compare keeps no run: give it --report FILE.html. A name that ends in .json is a file.
+    RUN is a name (see: vrt-lite runs), the beginning of one, or latest, which is the default: the run last used. The
+    comparisons of a day are a run too; a page of one of them is made by compare --report FILE.html. A name that ends in
+    .json is a file.
 
     The file contains all that it shows and needs no network. The clips themselves stay where they are, and the page
     plays them while they are there; with --embed it has a copy of each, without sound, of at most 480 pixels and 1 MB.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     if what.lower().endswith(".json"):
+        from vrt_lite.records.judgement import Judgement  # noqa: PLC0415
+
         source = Path(what)
         judged = _read_json(source)
         target = check_target(output or source.with_suffix(".html"), source=source, overwrite=overwrite)
-        write_wanted(WantedReport(target, embed, open_it), judged, beside=source.absolute().parent)
+        judgement = Judgement.from_json(judged)
+        write_wanted(WantedReport(target, embed, open_it), judgement, beside=source.absolute().parent)
         return
     with open_existing_store(store) as opened:
         run = opened.run(what)
@@ -125,7 +129,7 @@ def check_target(output: Path, *, source: Path | None = None, overwrite: bool | 
 
 def write_wanted(
     wanted: WantedReport,
-    source: Judgement | Mapping[str, Any] | Run,
+    source: Judgement | Run,
     *,
     beside: Path | None = None,
     quiet: bool = False,
@@ -143,7 +147,7 @@ def write_wanted(
         write_report(source, path, beside=beside, embed=tell if wanted.embed else None)
     if not quiet:
         then = "" if wanted.open_it else ": open it in a browser"
-        print_text(f"{path} is written ({path.stat().st_size / 2**20:.1f} MB){then}", err=True)
+        print_text(f"{path} is written ({format_bytes(path.stat().st_size)}){then}", err=True)
     if wanted.open_it:
         import webbrowser  # noqa: PLC0415
 

@@ -42,7 +42,7 @@ run_argument = click.argument("run", metavar="[RUN]", default="latest")
 @click.option("--retry", metavar="RUN", help="Forget a run's failures, so that they are judged again.")
 @json_option
 def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: bool) -> None:
-    """List the runs of rank, eval and serve.
+    """List the runs: rankings, evaluations, and the comparisons of a day by one judge.
 
     An interrupted run continues when its command is given again. FAILED counts judgements without a verdict. Wherever a
     RUN is named, the beginning of its name is enough if no other begins so, and "latest" is the one last used.

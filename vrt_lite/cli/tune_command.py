@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vrt_lite.cli.options import (
+    Real,
     json_option,
     model_argument,
     print_json,
@@ -29,7 +30,7 @@ STATUS = "Exit status: 0 done, 2 usage, 4 model missing, corrupt or mismatched, 
 @click.option(
     "--budget",
     metavar="SECONDS",
-    type=click.FloatRange(1, 3600),
+    type=Real(1, 3600),
     default=120.0,
     help="How long to measure, about. [default: 120]",
 )

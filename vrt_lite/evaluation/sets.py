@@ -1,6 +1,6 @@
 """Sets of labelled pairs: where one lies, which layout of `layouts.toml` it has, and what is in it. No clip is opened.
 
-A table is CSV, JSONL, a JSON list or parquet, as published or a user's own. A label is 1 (the first clip is better), 2
+A table is CSV, TSV, JSONL, a JSON list or parquet, as published or a user's own. A label is 1 (the first clip is better), 2
 or 0 (a tie), by OA, TA, VQ and MQ; a dimension without a label is not there. One broken row never hides the others: it
 is left out with a reason. A file that cannot be read at all is a UsageError.
 """
@@ -26,7 +26,7 @@ from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.tables import Row, read_rows
 
 KEYS: Final = ("OA", "TA", "VQ", "MQ")
-SUFFIXES: Final = (".csv", ".jsonl", ".json", ".parquet")
+SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 _MOST_BYTES = 2**30
 
 
@@ -241,8 +241,12 @@ def _recognise(table: Path, split: str | None) -> Layout:
     found = columns(table)
     fitting = [layout for layout in LAYOUTS if not layout.missing(found)]
     if not fitting:
+        unread = (f"row {number} {row}" for number, row in numbered_rows(table) if isinstance(row, str))
+        is_wrong = (
+            "is no known table of pairs" if found else f"has no row that can be read: {next(unread, 'it has none')}"
+        )
         raise UsageError(
-            f"{table} is no known table of pairs. A plain one has columns a, b, prompt and overall (A, B or same), "
+            f"{table} {is_wrong}. A plain one has columns a, b, prompt and overall (A, B or same), "
             f"and may have TA, VQ, MQ, id and group; known layouts are {set_names()}."
         )
     named = (layout for layout in fitting if any(table.match(pattern) for pattern in layout.globs))
@@ -289,7 +293,7 @@ def numbered_rows(path: Path) -> Iterator[tuple[int, Row | str]]:
     UsageError for a file that cannot be read, is no table, or is parquet while pyarrow is not here.
     """
     match path.suffix.lower():
-        case ".csv" | ".jsonl":
+        case ".csv" | ".tsv" | ".jsonl" | ".ndjson":
             rows = (row for _, row in read_rows(path, most_bytes=_MOST_BYTES))
         case ".json":
             rows = _json_rows(path)

@@ -317,8 +317,8 @@ def describe(preference: Preference | None, names: tuple[str, str] = VIDEOS, *, 
     """The choice in a few words.
 
     "video 1"; "video 1, narrowly"; "leans to video 1"; "tie"; "undecided"; "undecided, leans to video 1 (0.57)"; "not
-    judged". Which of the first three depends on the probability of the winner. `with_share` says whether the fifth form
-    has its probability.
+    judged". Which of the first three depends on the probability of the winner as it is shown, with two digits.
+    `with_share` says whether the fifth form has its probability.
     """
     if preference is None:
         return NOT_JUDGED
@@ -328,7 +328,7 @@ def describe(preference: Preference | None, names: tuple[str, str] = VIDEOS, *, 
         return f"undecided, leans to {names[leans - 1]}{share}" if leans else "undecided"
     if not preference.winner:
         return "tie"
-    name, probability = names[preference.winner - 1], odds[preference.winner] if odds else 1.0
+    name, probability = names[preference.winner - 1], round(odds[preference.winner], 2) if odds else 1.0
     if probability < NARROWLY_FROM:
         return f"leans to {name}"
     return name if probability >= BETTER_FROM else f"{name}, narrowly"

@@ -282,11 +282,13 @@ def look_at_clips(clips: Mapping[str, Path], judge: Judge, observe: Observe) -> 
             return find_flags(judge.measure(path))
         return ()
 
-    if not clips:
-        return {}
-    observe(Working("measuring the clips"))
+    found: dict[str, _Flags | VideoError] = {}
     with ThreadPool(2) as pool:
-        return dict(zip(clips, pool.map(look, clips.values()), strict=True))
+        looked = pool.map(look, clips.values())
+        for sha256 in clips:
+            observe(Working(f"measuring the clips ({len(found)} of {len(clips)})"))
+            found[sha256] = next(looked)
+    return found
 
 
 def _too_few(left_out: Iterable[ExcludedClip], *, flagged: bool) -> UsageError | VideoError:

@@ -118,8 +118,11 @@ export function duration(seconds) {
   return seconds < 5400 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(1)} h`;
 }
 
-export const bytes = (size) =>
-  size < 2 ** 30 ? `${(size / 2 ** 20).toFixed(size < 1e7 ? 1 : 0)} MB` : `${(size / 2 ** 30).toFixed(1)} GB`;
+/** A number of bytes in decimal units, as in the terminal. */
+export function bytes(size) {
+  if (size < 1e5) return `${Math.ceil(size / 1e3)}\u00a0kB`;
+  return size < 1e9 ? `${(size / 1e6).toFixed(1)}\u00a0MB` : `${(size / 1e9).toFixed(2)}\u00a0GB`;
+}
 
 export const signed = (number) => `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(2)}`;
 

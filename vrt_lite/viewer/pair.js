@@ -196,7 +196,7 @@ function showRound(judgement, order, at, media, withheld) {
     const earlier = video === order.first ? 0 : judgement.settings.workspace;
     return frames.length && showStrip(frames, clip, video, media[clip.sha256], earlier, what);
   });
-  const written = [["Read", round.report], ["Saw", round.snapshot], ["Thought", round.thought]];
+  const written = [["Read", round.report?.trim()], ["Saw", round.snapshot], ["Thought", round.thought]];
   const granted = round.outcome === "tool" && next ? h.p(describeGranted(next.frames)) : "";
   const call = h.p(h.code({ class: "call" }, h.bdi(round.call ?? "")));
   const words = h.div({ class: "words" },

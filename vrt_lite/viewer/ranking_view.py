@@ -23,8 +23,10 @@ def prepare_ranking(view: RunView) -> PlainData:
     title, leader, about = f"{len(ladders)} groups ranked", "", read_rank_about(view.run)
     if len(ladders) == 1:
         [ladder] = ladders
-        leader = ladder.clips[ladder.best[0]].name if ladder.best else ""
-        title = f"{leader} {'is best' if len(ladder.best) == 1 else 'leads'}" if leader else "Nothing ranked yet"
+        firsts = [standing.name for standing in ladder.standings if standing.rank == 1]
+        leader = firsts[0] if len(firsts) == 1 else ""
+        title = f"{len(firsts)} clips share the first place" if firsts else "Nothing ranked yet"
+        title = f"{leader} {'is best' if len(ladder.best) == 1 else 'leads'}" if leader else title
     judge = name_judge(about.model, about.scope)
     places = [
         [ladder.group, *cells[:3]] for ladder in ladders for cells in zip(*list_columns(ladder).values(), strict=True)

@@ -8,12 +8,12 @@ const BALLOT = [[1, "Left is better"], [0, "No difference"], [2, "Right is bette
 const KEPT = ["Kept: no difference.", "Kept: left.", "Kept: right."];
 
 function showAgreement(judges) {
+  const headings = ["Judge", "Agrees", "Share", "95 % interval"];
   const rows = judges.map(({ judge, right, of, value, low, high }) => {
     const cells = [`${right} of ${of}`, percent(value), `${percent(low)} to ${percent(high)}`];
-    return h.tr(rowHead(h.bdi(judge)), cells.map((cell) => h.td(cell)));
+    return h.tr(rowHead(h.bdi(judge)), cells.map((cell, at) => h.td({ "data-name": headings[at + 1] }, cell)));
   });
-  const headings = ["Judge", "Agrees", "Share", "95 % interval"];
-  return makeTable("figures", "How far each judge agrees with your votes", headings, rows);
+  return makeTable("figures stacks", "How far each judge agrees with your votes", headings, rows);
 }
 
 /** The page to vote on a run's pairs. */

@@ -95,15 +95,17 @@ class JobQueue:
         self._jobs: dict[str, ServedJob] = {}
         self._closing = False
         self._pool = ThreadPool(threads, "job")
+        self.adopt_jobs()  # before the first request: a client of the ended server may ask for its job
         Thread(target=self._adopt, name="adopting", daemon=True).start()
 
     def adopt_jobs(self) -> None:
-        """Go on with what servers have left that do not run any more. This is called now and then."""
-        found = self._files.take_over()
-        with self._lock:
-            self._jobs |= {job.id: job for job in found}
-            for job in found:
-                self._enter(job)
+        """Go on with what servers have left that do not run any more. This is called at the start, and now and then."""
+        with contextlib.suppress(OSError, ShortageError):  # of a full disk, until it has room
+            found = self._files.take_over()
+            with self._lock:
+                self._jobs |= {job.id: job for job in found}
+                for job in found:
+                    self._enter(job)
 
     def close(self) -> None:
         """Stop the jobs in progress at their next event, and end the threads. What waits stays in its files."""
@@ -159,8 +161,7 @@ class JobQueue:
     def _adopt(self) -> None:
         while not self._closing:
             time.sleep(_ADOPT_SECONDS)
-            with contextlib.suppress(OSError, ShortageError):  # of a full disk, until it has room
-                self.adopt_jobs()
+            self.adopt_jobs()
 
     def _enter(self, job: ServedJob) -> None:
         """Let a thread do a job when those before it are done."""

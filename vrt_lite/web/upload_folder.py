@@ -155,7 +155,7 @@ class UploadDraft:
                 raise VideoError(path, "has other files: several are one clip only if they are numbered pictures")
             self._uploads.decoder.check(clip.path)
         except VideoError as error:
-            message = f"{path.name!r} {self._uploads.hide(error.reason)}. It is no clip."
+            message = f"{path.name!r} {self._uploads.hide(error.reason)}."
             raise RefusedRequestError(422, error.kind, message) from error
         _flush(clip.files)
         return clip
