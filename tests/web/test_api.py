@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import sys
@@ -106,8 +108,9 @@ def test_the_comparisons_of_a_day_are_a_list(served: Served) -> None:
     *lines, judge, run = say(served, "show", name).splitlines()
     assert [judge, run] == ["judge: vrt-tiny-2", f"run: {name}"]
     assert " ".join([*names[0][:2], told[-3]["words"]]) in "\n".join(" ".join(line.split()) for line in lines)
-    table = served.client.get("/v1/run/export", params={"run": name, "format": "csv"}).text.splitlines()
-    assert table[0].startswith("number,first,second")
+    exported = served.client.get("/v1/run/export", params={"run": name, "format": "csv"}).text
+    table = list(csv.reader(io.StringIO(exported, newline="")))  # a prompt may have ends of lines
+    assert table[0][:3] == ["number", "first", "second"]
     assert len(table) == 1 + sum(pair["orders"] for pair in told)
     view = served.client.get("/view/run", params={"run": name}).json()
     assert view["overview"]["title"] == f"{len(told)} comparisons"
