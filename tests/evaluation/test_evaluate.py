@@ -322,7 +322,7 @@ def test_the_time_left_is_that_of_what_is_left_to_judge(bench: Bench, genai: Pat
 
     found = read_set(locate_set(genai))
     for budget, found_before in ((2, 0), (None, 2)):
-        view = Told(Screen(io.StringIO(), quiet=True), total=6)
+        view = Told(io.StringIO(), quiet=True, total=6)
         with Judge("vrt-tiny-0", backend=ScriptedBackend(GENAI[found_before:]), measures=False) as judge:
             evaluate(found, PairSelection(budget=budget), store=bench.store, judge=judge, watcher=view)
         *before, last = view.left[found_before:]

@@ -1,8 +1,8 @@
 """Sets of labelled pairs: where one lies, which layout of `layouts.toml` it has, and what is in it. No clip is opened.
 
-A table is CSV, TSV, JSONL, a JSON list or parquet, as published or a user's own. A label is 1 (the first clip is better), 2
-or 0 (a tie), by OA, TA, VQ and MQ; a dimension without a label is not there. One broken row never hides the others: it
-is left out with a reason. A file that cannot be read at all is a UsageError.
+A table is CSV, TSV, JSONL, a JSON list or parquet, as published or a user's own. A label is 1 (the first clip is
+better), 2 or 0 (a tie), by OA, TA, VQ and MQ; a dimension without a label is not there. One broken row never hides the
+others: it is left out with a reason. A file that cannot be read at all is a UsageError.
 """
 
 from __future__ import annotations

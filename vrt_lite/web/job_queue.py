@@ -95,7 +95,6 @@ class JobQueue:
         self._jobs: dict[str, ServedJob] = {}
         self._closing = False
         self._pool = ThreadPool(threads, "job")
-        self.adopt_jobs()  # before the first request: a client of the ended server may ask for its job
         Thread(target=self._adopt, name="adopting", daemon=True).start()
 
     def adopt_jobs(self) -> None:

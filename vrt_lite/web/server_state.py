@@ -86,6 +86,7 @@ class ServerState:
             files = JobFiles(home / "jobs")
             self.queue = JobQueue(lambda job: perform(job, self), files, threads=choice.jobs)
             stack.callback(self.queue.close)
+            self.queue.adopt_jobs()  # before the first request: a client of the ended server may ask for its job
             self._held = stack.pop_all()
 
     async def do(self, lane: Lane, function: Callable[..., _T], *arguments: Any) -> _T:
