@@ -81,16 +81,18 @@ def test_a_scale_places_by_rank_and_leaves_out_what_is_no_merit() -> None:
 @pytest.mark.parametrize(
     ("key", "odds", "same_scene", "winner"),
     [
-        ("OA", (0.1, 0.69, 0.21), True, None),
-        ("OA", (0.1, 0.7, 0.2), True, 1),
+        ("OA", (0.02, 0.68, 0.3), True, None),
+        ("OA", (0.0, 0.7, 0.3), True, 1),
+        ("OA", (0.4, 0.45, 0.15), True, 1),
         ("OA", (0.4, 0.3, 0.3), False, 0),
-        ("MQ", (0.1, 0.15, 0.75), False, None),
-        ("MQ", (0.1, 0.15, 0.75), True, 2),
+        ("MQ", (0.1, 0.19, 0.71), False, None),
+        ("MQ", (0.1, 0.19, 0.71), True, 2),
     ],
 )
 def test_below_the_bound_no_winner_is_named(
     key: MeasuredKey, odds: Odds, same_scene: bool, winner: Choice | None
 ) -> None:
+    """A bound is a share of what both winners have together: a tie takes nothing from the lead."""
     bounds = np.full((3, 2), 0.7)
     bounds[MEASURED_KEYS.index("MQ"), 0] = 0.8
     assert replace(load_heads(), bounds=bounds).decide(key, odds, same_scene=same_scene) == winner

@@ -51,9 +51,9 @@ _COPIES: Final = 3
 _REPEATING: Final = 0.25
 """The weight of clean clips whose frames repeat by nature: most clips that repeat stutter."""
 _PLAIN: Final = 0.6
-_WRONG, _WRONG_PLAIN = (1.0, 0.07), (0.06, 0.065)
+_WRONG, _WRONG_PLAIN = (1.0, 0.07), (0.06, 0.04)
 """Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
-_ALIKE_SHARES: Final = (0.25, 0.3)
+_ALIKE_SHARES: Final = (0.25, 0.23)
 """The shares of pairs without a fault in what the odds are fitted to: (different scenes, one scene).
 
 Users compare many versions of one scene that are alike.
@@ -64,7 +64,7 @@ _MOST_LEAD: Final = (None, 2.0)
 A clip of a kind that is new to the heads is often rated wrongly by itself. Beside another version of it that matters
 less.
 """
-_ALIKE_NAMED: Final = (0.33, 0.14)
+_ALIKE_NAMED: Final = (0.35, 0.2)
 """Of held-back pairs without a fault, so many may have a winner."""
 _NAMED_RIGHT: Final = 0.9
 
@@ -231,10 +231,11 @@ def _fit_bound(
     scene: int,
 ) -> float:
     """Return the lowest bound at which few winners are wrong, and few pairs without a fault have one."""
-    best, top = odds.argmax(1), odds.max(1)
+    best = odds.argmax(1)
+    lead = odds.max(1) / odds[:, 1:].sum(1)
     unequal, plain, alike = better > 0, (better > 0) & (fault >= _PLAIN), (better == 0) & (fault == 0)
-    for bound in np.arange(0.36, 0.95, 0.01):
-        named = (top >= bound) & (best > 0)
+    for bound in np.arange(0.5, 0.95, 0.01):
+        named = (lead >= bound) & (best > 0)
         wrong = named & (best != better)
         limits = ((wrong, unequal, _WRONG), (wrong, plain, _WRONG_PLAIN), (named, alike, _ALIKE_NAMED))
         if all(weights[where] @ what[where] <= most[scene] * weights[where].sum() for what, where, most in limits):

@@ -40,7 +40,7 @@ class Heads:
     `fault_forests` and `fault_networks` say how faulty one clip is; `pair_forests` and `pair_networks` answer about two
     versions of one scene. Forests are by key. `shares` (keys) are those of the networks in rating faults. `weights`
     (keys, 2, 4) and `bounds` (keys, 2) are for different scenes and for one: how much each of the `terms` counts, and
-    from which probability on a winner is named.
+    from which share of both winners' probability on the likelier one is named.
     """
 
     pair_forests: Mapping[MeasuredKey, Forest]
@@ -99,9 +99,10 @@ class Heads:
         return found
 
     def decide(self, key: MeasuredKey, odds: Odds, *, same_scene: bool) -> Choice | None:
-        """Return the likeliest answer; None if that is a winner, and less likely than the bound."""
+        """Return the likeliest answer; None if that is a winner, and the other winner is nearly as likely."""
         best = int(np.argmax(odds))
-        sure = not best or odds[best] >= self.bounds[MEASURED_KEYS.index(key), int(same_scene)]
+        bound = self.bounds[MEASURED_KEYS.index(key), int(same_scene)]
+        sure = not best or odds[best] >= bound * (odds[1] + odds[2])
         return cast("Choice", best) if sure else None
 
 
