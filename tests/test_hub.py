@@ -94,7 +94,7 @@ def test_models_lists_what_is_here_begun_or_damaged(hub: Hub, commands: Commands
     _, out, err = commands.run("models")
     rows = {line.split()[0]: line for line in out.splitlines()}
     assert re.search("bundled.* yes", rows[BUNDLED])
-    assert re.search(r"here +Q8_0 +0\.01 GB +~\S+ GB +.* MIT", rows["vr-thinker-7b"])
+    assert re.search(r"here +Q8_0 +12\.8 MB +~\S+ GB +.* MIT", rows["vr-thinker-7b"])
     assert re.search("can be pulled.*non-commercial", rows["qwen2.5-vl-3b"])
     assert re.search("damaged .*no +mit", rows[REPO])
     assert "begun" in rows["someone/other"]
