@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.conversion.type_names import PROJECTOR_TYPES, TEXT_TYPES, TYPES
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import VrtError
-from vrt_lite.models.hub import Unseen
+from vrt_lite.show.screen import CountedWork
 
 FOLDER = click.Path(path_type=Path)
 PROJECTED = click.Choice(("f32", *PROJECTOR_TYPES))
@@ -95,8 +95,10 @@ def export(source: str, revision: str | None, licence: str | None, source_url: s
     """  # noqa: D301 - as above
     found = locate(source, revision=revision, show_progress=sys.stderr.isatty())
     authorship = {k: v for k, v in (("license", licence), ("source_url", source_url)) if v}
-    options |= {"folder_name": found.name, "progress": _Writing()}
-    _print(export_pair(found.folder, authorship=authorship, **options))
+    options |= {"folder_name": found.name, "authorship": authorship}
+    with _show_writing() as progress:
+        written = export_pair(found.folder, progress=progress, **options)
+    _print(written)
 
 
 @convert.command()
@@ -142,7 +144,9 @@ def quantize(source: Path, **options: Any) -> None:
     Exit status: 0 done, 2 a wrong argument or too little disk, 4 a file that cannot be used, 1 any
     other failure.
     """  # noqa: D301 - as above
-    _print(quantize_pair(source, progress=_Writing(), **options))
+    with _show_writing() as progress:
+        written = quantize_pair(source, progress=progress, **options)
+    _print(written)
 
 
 @convert.command()
@@ -256,7 +260,7 @@ def calibrate(
     pairs = collect_pairs(clips, captions, file=listed)
     datasets = [*(f"{a.name} {b.name}" for a, b in clips), *([listed.name] if listed else [])]
     progress = verb.CalibrationProgress(
-        begins=_progress("judging", "pairs", 1),
+        begins=_show_judging,
         skips=lambda pair, reason: click.echo(f"convert: {pair.a}, {pair.b} passed over: {reason}", err=True),
     )
     _print([verb.calibrate(source, pairs, out=out, datasets=datasets, projector=projector, progress=progress)])
@@ -267,30 +271,16 @@ def _print(written: Iterable[Path]) -> None:
         click.echo(f"{file_sha256(path)}  {path.stat().st_size:>11}  {path}")
 
 
-class _Writing(Unseen):
-    """Shows how much is written."""
-
-    def begin(self, words: str, total: int) -> None:
-        """Begin with this many bytes to write."""
-        self._show, self._done, self._total = _progress("writing", "MB", 10**6), 0, total
-
-    def advance(self, count: int) -> None:
-        """Add bytes that are written."""
-        self._done += count
-        self._show(self._done, self._total)
+def _show_writing() -> CountedWork:
+    return CountedWork("reading the headers", quiet=not sys.stderr.isatty())
 
 
-def _progress(verb: str, unit: str, size: int) -> Callable[[int, int], None]:
-    """Return a function that shows progress on one line, if standard error is a terminal."""
-
-    def show(done: int, total: int) -> None:
-        if sys.stderr.isatty():
-            end = "\n" if done == total else ""
-            line = f"\r{verb} {done / size:.0f} of {total / size:.0f} {unit}, {100 * done // total} %{end}"
-            sys.stderr.write(line)
-            sys.stderr.flush()
-
-    return show
+def _show_judging(done: int, total: int) -> None:
+    """Show progress on one line, if standard error is a terminal."""
+    if sys.stderr.isatty():
+        end = "\n" if done == total else ""
+        sys.stderr.write(f"\rjudging {done} of {total} pairs, {100 * done // total} %{end}")
+        sys.stderr.flush()
 
 
 def main() -> None:

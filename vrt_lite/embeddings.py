@@ -110,7 +110,7 @@ class EmbeddingCache:
         return disk.folder / f"{name}.embedding"
 
     def _write(self, disk: Disk, path: Path, array: NDArray[np.float32]) -> None:
-        """Put an array on the disk, unless it would push out all others. Raises OSError.
+        """Put an array on the disk, unless it is there or would push out all others. Raises OSError.
 
         Checking all files for each new one would cost more than writing it. So the folder is swept before a cache's
         first file, and then each time a 32nd part of the limit is written. At least three such parts stay free for
@@ -118,7 +118,7 @@ class EmbeddingCache:
         """
         body = _SHAPE.pack(*array.shape) + array.astype("<f4", copy=False).tobytes()
         size = _CHECKSUM_BYTES + len(body)
-        if size > disk.most_bytes // 2:
+        if size > disk.most_bytes // 2 or path.exists():  # another process may have written it, or be reading it
             return
         if size > self._before_sweep:
             _sweep(disk, size)

@@ -60,10 +60,10 @@ async def judge(state: ServerState, request: Request, body: CompareBody | RankBo
         return stream_events(job, give_up=lambda: state.queue.cancel(job))
     if not body.wait:
         return JsonAnswer(job, HTTPStatus.ACCEPTED, {"location": f"/v1/jobs/{job.id}"})
-    while not job.ended:
-        if await request.is_disconnected():
-            state.queue.cancel(job)
+    while not (job.ended or await request.is_disconnected()):
         await asyncio.sleep(LOOK_SECONDS)
+    if not job.ended:
+        state.queue.cancel(job)
     headers = {"x-job": job.id}
     if job.result is not None:
         return JsonAnswer(job.result["judgement"] if job.kind == "compare" else job.result, headers=headers)
