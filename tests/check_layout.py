@@ -24,7 +24,7 @@ TREES = {
 }
 """The four trees, and the other trees that each may import."""
 LAYERS = """
-    errors advice < shortage < disk < tables clip_files < protocol machine < profile interfaces
+    errors advice reading < shortage < disk < tables clip_files < protocol machine < profile interfaces
     < withholding scheduler worker < judge video models < settings pair_frames embeddings conversion
     < measures stored_settings < records pulling < schema decoder < fitting < backends < tuning
     < server_mode < modes < forecast < model_list < recording < trace_file < comparing < judge_worker < api
@@ -41,8 +41,8 @@ THIRD_PARTY = {
     "huggingface_hub": "models/hub.py",
     "llama_cpp": "backends/llamacpp/engine.py",
     "matplotlib": "show/evaluation_sections.py",
-    "msgspec": "backends/http cli/options.py conversion evaluation measures models ranking records runs schema tuning "
-    "web",
+    "msgspec": "backends/http cli/options.py conversion evaluation measures models ranking reading.py "
+    "records runs schema tuning web",
     "numpy": "backends/llamacpp conversion decoder.py diagnosis/judge_checks.py embeddings.py evaluation/metrics.py "
     "interfaces.py measures pair_frames.py ranking show/sheet.py tuning video viewer",
     "PIL": "backends/http decoder.py diagnosis/judge_checks.py measures show/sheet.py video",
@@ -65,7 +65,7 @@ MAY_HAVE_THREADS = {
     "the server": "web",
     "the terminal, and ending in time": "show __main__.py",
     "files: fetched, written and read": "disk.py tables.py pulling conversion ranking",
-    "runs, which several threads may use": "runs",
+    "runs and types, which several threads may use": "runs reading.py",
 }
 """The only places in vrt_lite that may have a thread, a lock, a condition, a semaphore or a pool of threads."""
 OF_THREADING = "Barrier BoundedSemaphore Condition Lock RLock Semaphore Thread Timer local"

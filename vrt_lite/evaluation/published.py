@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from vrt_lite.reading import read_plain
 from vrt_lite.records.figures import Measure, Published, PublishedFigure
 
 
@@ -30,7 +31,7 @@ def _read_table() -> tuple[dict[str, Any], tuple[PublishedAccuracy, ...]]:
     table = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
     for row in table["figures"]:
         row |= {"source": table["sources"][row["source"]], "note": table["notes"].get(row.get("note"), "")}
-    return table, msgspec.convert(table["figures"], tuple[PublishedAccuracy, ...])
+    return table, read_plain(table["figures"], tuple[PublishedAccuracy, ...])
 
 
 def list_published(model: str) -> list[PublishedAccuracy]:

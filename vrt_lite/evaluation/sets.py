@@ -23,6 +23,7 @@ from vrt_lite.advice import install_extra
 from vrt_lite.disk import file_sha256, open_to_read
 from vrt_lite.errors import UsageError
 from vrt_lite.protocol.messages import LONGEST_PROMPT
+from vrt_lite.reading import read_plain
 from vrt_lite.tables import Row, read_rows
 
 KEYS: Final = ("OA", "TA", "VQ", "MQ")
@@ -96,7 +97,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 _TOML: Final = Path(__file__).with_name("layouts.toml").read_text(encoding="utf-8")
-LAYOUTS: Final = msgspec.convert(tomllib.loads(_TOML)["layouts"], tuple[Layout, ...])
+LAYOUTS: Final = read_plain(tomllib.loads(_TOML)["layouts"], tuple[Layout, ...])
 """Every split of the published sets, and as the last a plain table of pairs."""
 
 

@@ -21,6 +21,7 @@ import msgspec
 from vrt_lite.disk import draft_of, home
 from vrt_lite.measures.clip_measures import LOOK, VERSION, ClipMeasures
 from vrt_lite.measures.definitions import DEFINITIONS
+from vrt_lite.reading import read_json
 
 MOST_FILES: Final = 20_000
 """About 60 MB."""
@@ -54,7 +55,7 @@ class KeptMeasures:
                 return None
             digest, _, data = path.read_bytes().partition(b"\n")
             if digest == _digest(sha256, data):
-                found = msgspec.json.decode(data, type=ClipMeasures)
+                found = read_json(data, ClipMeasures)
                 if found.values.keys() == DEFINITIONS.keys() and len(found.look) == _LOOK_BYTES:
                     os.utime(path)
                     return found

@@ -27,6 +27,7 @@ import msgspec
 from vrt_lite.disk import file_sha256, home, is_plain_name, write_file
 from vrt_lite.errors import ModelError
 from vrt_lite.models.gguf import quant_of
+from vrt_lite.reading import read_json, read_plain
 
 MANIFEST_NAME: Final = "manifest.json"
 Role = Literal["text", "projector", "profile"]
@@ -143,7 +144,7 @@ def describe_file(path: Path, role: Role) -> StoredFile:
 def _read(folder: Path) -> StoredModel | None:
     """Read the model in a folder; None if it has no manifest of a model."""
     with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError):
-        manifest = msgspec.json.decode((folder / MANIFEST_NAME).read_bytes(), type=Manifest)
+        manifest = read_json((folder / MANIFEST_NAME).read_bytes(), Manifest)
         plain = all(is_plain_name(each.name) for each in (folder, *manifest.files)) and not folder.is_symlink()
         if plain and {"text", "projector"} <= {file.role for file in manifest.files}:
             return StoredModel(folder, manifest)
@@ -217,4 +218,4 @@ def recipes() -> dict[str, Recipe]:
     inside = _PACKAGE / "recipes"  # in an installed package; a checkout has them outside of it
     folder = inside if inside.is_dir() else _PACKAGE.parent / "models"
     tables = (tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.toml")))
-    return {table["name"]: msgspec.convert({**table.get("pull", {}), **table}, Recipe) for table in tables}
+    return {table["name"]: read_plain({**table.get("pull", {}), **table}, Recipe) for table in tables}

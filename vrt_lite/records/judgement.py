@@ -22,6 +22,7 @@ from vrt_lite.measures.measured_preference import MeasuredPreference
 from vrt_lite.protocol.answer_form import ClipScore
 from vrt_lite.protocol.messages import Choice, Key
 from vrt_lite.protocol.verdict import Confidence, SkippedOrder, Verdict
+from vrt_lite.reading import read_plain
 from vrt_lite.settings import BothOrders, EffortName, FormName, ServerKind, Source, Wordings
 
 SCHEMA_VERSION: Final = 6
@@ -302,7 +303,7 @@ class Judgement:
         """The judgement that `to_json` wrote, in this version. UsageError for anything else."""
         hint = "Give what `compare --json` printed, or a run's name."
         try:
-            return msgspec.convert(data, Judgement)
+            return read_plain(data, Judgement)
         except (msgspec.ValidationError, RecursionError, OverflowError, UnicodeError) as error:
             raise UsageError(f"This is no judgement of vrt-lite ({error}). {hint}") from error
 

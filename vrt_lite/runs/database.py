@@ -25,6 +25,7 @@ import msgspec
 import psutil
 
 from vrt_lite.errors import StoreError, UsageError
+from vrt_lite.reading import read_plain
 
 APPLICATION_ID: Final = 0x56525452  # "VRTR"
 BUSY_SECONDS: Final = 30
@@ -133,7 +134,7 @@ class Database:
     def parse(self, text: Any, kind: type[_T]) -> _T:
         """Return what the JSON of a column, perhaps compressed, describes. StoreError if it is not what was written."""
         try:
-            return msgspec.convert(json.loads(zlib.decompress(text) if isinstance(text, bytes) else text), kind)
+            return read_plain(json.loads(zlib.decompress(text) if isinstance(text, bytes) else text), kind)
         except (msgspec.ValidationError, ValueError, TypeError, OverflowError, RecursionError, zlib.error) as error:
             raise StoreError(f"The store {self.path} is damaged: a row cannot be read. {_SAVE}") from error
 

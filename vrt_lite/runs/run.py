@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from vrt_lite.errors import StoreError, VrtError
+from vrt_lite.reading import read_plain
 from vrt_lite.records.joining import exchange_clips, join_clips, join_judgements
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.labelled import EvalCase
@@ -183,7 +184,7 @@ class Run:
     def read_about(self, kind: type[_T], what: str) -> _T:
         """Read what the run is about; StoreError if it is not the run of `what`."""
         try:
-            return msgspec.convert(self.about, kind, dec_hook=lambda of, value: of(value))
+            return read_plain(self.about, kind, dec_hook=lambda of, value: of(value))
         except (msgspec.ValidationError, UnicodeError) as error:
             raise StoreError(f"Run {self.name!r} is not the run of {what}: {error}.") from error
 

@@ -22,6 +22,7 @@ from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.machine import MOST_SEQUENCES, EngineSettings, Machine, MachineMemory
 from vrt_lite.models import ModelFiles, find
 from vrt_lite.models.gguf import gguf_bytes
+from vrt_lite.reading import read_json
 from vrt_lite.settings import Settings
 
 _Kept = TypeVar("_Kept")
@@ -85,7 +86,7 @@ def kept_path(kind: str, *facts: object) -> Path:
 def read_kept(path: Path, kind: type[_Kept]) -> _Kept | None:
     """What is kept in a file; None if there is none, or it cannot be used."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return read_json(path.read_bytes(), kind)
     except (OSError, ValueError, RecursionError):
         return None
 

@@ -20,6 +20,7 @@ import msgspec
 
 from vrt_lite.disk import locked, write_file
 from vrt_lite.errors import ShortageError, UsageError
+from vrt_lite.reading import read_json
 from vrt_lite.runs.database import Owner, is_alive, new_owner
 from vrt_lite.shortage import ThreadPool
 from vrt_lite.web.jobs import ServedJob, StoppedError
@@ -64,7 +65,7 @@ class JobFiles:
                 with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError, UsageError):
                     if not _ID.fullmatch(path.stem) or not path.is_file() or path.stat().st_size > 2 * MOST_BODY_BYTES:
                         continue
-                    about = msgspec.json.decode(path.read_bytes(), type=_KeptJob)
+                    about = read_json(path.read_bytes(), _KeptJob)
                     if not is_alive(about.owner):
                         job = ServedJob(about.kind, read_body(about.request, BODIES[about.kind]), id=path.stem)
                         self.keep(job)

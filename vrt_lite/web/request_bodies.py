@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from vrt_lite.errors import UsageError
 from vrt_lite.protocol.messages import LONGEST_PROMPT
+from vrt_lite.reading import read_json, read_plain
 
 MOST_BODY_BYTES: Final = 4 * 2**20
 JobKind = Literal["compare", "rank", "rewards"]
@@ -96,10 +97,6 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 def read_body(data: bytes | dict[str, Any], kind: type[Body], *, strict: bool = True) -> Body:
     """Read a body, JSON or plain data; UsageError for what is not allowed in it. Not `strict`: all may be text."""
     try:
-        return (
-            msgspec.json.decode(data, type=kind)
-            if isinstance(data, bytes)
-            else msgspec.convert(data, kind, strict=strict)
-        )
+        return read_json(data, kind) if isinstance(data, bytes) else read_plain(data, kind, strict=strict)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise UsageError(f"The request's body cannot be used: {error}. See /openapi.json.") from error

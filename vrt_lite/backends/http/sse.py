@@ -17,6 +17,7 @@ import msgspec
 from vrt_lite.backends.http.faults import NO_SERVER, ExchangeError, find_message
 from vrt_lite.interfaces import never
 from vrt_lite.protocol.messages import Odds, StopReason
+from vrt_lite.reading import read_plain
 
 _DIGITS = ("0", "1", "2")
 _COST_PER_TOKEN, _SPARE_COST = 32 * 2**10, 32 * 2**20
@@ -146,7 +147,7 @@ class StreamedReply:
             if isinstance(event, dict) and "error" in event:
                 reason = f"failed: {find_message(payload) or 'no reason given'}"
                 raise ExchangeError("passing", reason, words=payload)
-            chunk = msgspec.convert(event, _Chunk)
+            chunk = read_plain(event, _Chunk)
         except msgspec.ValidationError as error:
             raise _nonsense(f"sent an event of another form: {error}") from None
         except (ValueError, RecursionError):
@@ -231,7 +232,7 @@ def _begins(word: str, token: _Likely) -> bool:
 def read_as(value: object, kind: type[_T]) -> _T | None:
     """The value as this kind; None if it is not of it."""
     try:
-        return msgspec.convert(value, kind)
+        return read_plain(value, kind)
     except (msgspec.ValidationError, OverflowError):
         return None
 

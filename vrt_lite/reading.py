@@ -1,0 +1,28 @@
+"""Reads plain data and JSON as the type that is expected, in any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import RLock
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+_T = TypeVar("_T")
+_LOCK: Final = RLock()
+"""msgspec looks at a type when it is first used. Another thread that uses it meanwhile ends the process: what has been
+found so far is in the type already (msgspec 0.22)."""
+
+
+def read_plain(
+    data: Any, kind: type[_T], *, strict: bool = True, dec_hook: Callable[[type, Any], Any] | None = None
+) -> _T:
+    """As `msgspec.convert`."""
+    with _LOCK:
+        return msgspec.convert(data, kind, strict=strict, dec_hook=dec_hook)
+
+
+def read_json(data: bytes | str, kind: type[_T]) -> _T:
+    """As `msgspec.json.decode`."""
+    with _LOCK:
+        return msgspec.json.decode(data, type=kind)
