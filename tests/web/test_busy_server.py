@@ -371,7 +371,12 @@ def test_an_interrupt_ends_it_in_order_and_keeps_what_is_left_to_do(servers: Ser
     served = servers("--allow", EXAMPLES)
     job = served.post("/v1/rank", clips=[str(EXAMPLES)], prompt=PROMPT).json()["id"]
     served.until(job, "running")
-    os.kill(served.process.pid, signal.SIGINT)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(served.post, "/v1/rank", clips=[str(EXAMPLES)], prompt=PROMPT, wait=True)
+        wait_until(lambda: len(served.client.get("/v1/jobs").json()["jobs"]) == 2)
+        os.kill(served.process.pid, signal.SIGINT)
+        answer = waiting.result()
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (503, "stopping")
     assert served.process.wait(20) == 130
     assert [path.stem for path in (served.home / "jobs").iterdir()] == [job]
 
