@@ -56,7 +56,7 @@ class Measuring:
         self._pool.shutdown()
 
     def finish(self) -> tuple[ClipMeasures | None, ClipMeasures | None]:
-        """Wait for the measures of both clips; None for one of which no frame can be decoded. Raises ShortageError."""
+        """Wait for the measures of both clips; None for one of which no frame can be decoded. Raises ShortageError, VideoError."""
         one, two = (found.result() for found in self._found)
         return one, two
 
