@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,27 +168,26 @@ def expected() -> object:
 )
 def test_memory_that_ends_anywhere_gives_an_error_or_the_same_verdict(sizes: Sequence[int], expected: object) -> None:
     failed = list[int]()
-    with Worker() as worker:
-        for megabytes in sizes:
+    for megabytes in sizes:
+        with Worker() as worker:
             try:
                 found = worker.call(compare_within, (STAR, CIRCLE), PROMPT, megabytes * 10**6, seconds=60)
                 assert verdict_of(found) == expected
             except (VrtError, MemoryError) as error:
                 assert "\n" not in str(error), megabytes
                 failed.append(megabytes)
-            worker.close()
     assert 0 < len(failed) < len(sizes), failed
 
 
 @pytest.fixture
-def starved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
-    """A worker that has an allocator that can be told to fail. Python's own objects come from it too."""
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Worker]]:
+    """Begins workers that have an allocator that can be told to fail. Python's own objects come from it too."""
     library = tmp_path / "failing.so"
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, TESTS / "failing_allocations.c"], check=True)
     monkeypatch.setenv("LD_PRELOAD", str(library))
     monkeypatch.setenv("PYTHONMALLOC", "malloc")
-    with Worker() as opened:
-        yield opened
+    with contextlib.ExitStack() as stack:
+        yield lambda: stack.enter_context(Worker())
 
 
 @pytest.mark.skipif(
@@ -197,13 +196,13 @@ def starved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]
 )
 @pytest.mark.parametrize("samples", [2, pytest.param(150, marks=pytest.mark.nightly)])
 def test_allocations_that_fail_give_an_error_or_the_same_verdict(
-    starved: Worker, samples: int, expected: object
+    begin: Callable[[], Worker], samples: int, expected: object
 ) -> None:
     """Some fail while everything is imported and loaded, others in a judge that has judged before.
 
     Where all fail from one on, it may not even be able to raise an error: then it answers no ping, and is given up.
     """
-    draw, failures, pair = random.Random(samples), 0, (STAR, CIRCLE)
+    draw, failures, pair, starved = random.Random(samples), 0, (STAR, CIRCLE), begin()
     judgement, in_first = starved.call(compare_failing, pair, PROMPT, -1, -1)
     assert verdict_of(judgement) == expected
     _, in_later = starved.call(compare_failing, pair, PROMPT, -1, -1)
@@ -211,6 +210,7 @@ def test_allocations_that_fail_give_an_error_or_the_same_verdict(
         first = number % 4 == 1
         if first:
             starved.close()
+            starved = begin()
         at = draw.randrange(in_first if first else in_later)
         try:
             judgement, _ = starved.call(compare_failing, pair, PROMPT, at, at + draw.choice((0, 0, 20)), seconds=300)
@@ -224,6 +224,7 @@ def test_allocations_that_fail_give_an_error_or_the_same_verdict(
     assert failures or samples < 10
     for _ in range(samples // 2):
         starved.close()
+        starved = begin()
         at, began = draw.randrange(in_first * 3 // 4), time.monotonic()
         with pytest.raises((WorkerEndedError, ShortageError, MemoryError)) as raised:
             starved.call(compare_starving, pair, PROMPT, at)

@@ -15,8 +15,10 @@ import struct
 import sys
 import time
 import tracemalloc
+import warnings
 import zlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +164,25 @@ def test_what_the_measures_decode_of_a_transparent_animation_is_kept(tmp_path: P
         assert len(list(clip.planes([range(12)]))) == 12
         assert {index for index, _ in clip._shown} == {0, 5}, "nothing is decoded once more"
         assert np.array_equal(clip.frames([5], size=SIZE)[5], other.frames([5], size=SIZE)[5])
+
+
+def test_threads_that_read_pictures_leave_the_warnings_of_the_process_as_they_were(
+    tmp_path: Path,
+) -> None:
+    """Two clips are opened at once; afterwards the caller's program ignored all warnings."""
+    path, before, interval = numbered(tmp_path), list(warnings.filters), sys.getswitchinterval()
+
+    def read() -> int:
+        with open_clip(path) as clip:
+            return len(clip.frames(range(12), size=SIZE))
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert [each.result() for each in [pool.submit(read) for _ in range(20)]] == [12] * 20
+    finally:
+        sys.setswitchinterval(interval)
+    assert warnings.filters == before
 
 
 def test_what_is_transparent_is_told_when_it_is_shown(tmp_path: Path) -> None:

@@ -7,21 +7,26 @@ import sys
 
 SCRIPT = """
 import dataclasses, sys, threading
-from vrt_lite.reading import read_json, read_plain
+from vrt_lite.reading import describe_types, read_json, read_plain
 
 sys.setswitchinterval(1e-6)
 INNER = [dataclasses.make_dataclass(f"Inner{n}", [("x", int)]) for n in range(400)]
 for number in range(0, 400, 20):
     fields = [(f"f{n}", INNER[number + n]) for n in range(20)]
     kind = dataclasses.make_dataclass(f"Outer{number}", fields)
+    made = kind(*(inner(1) for _, inner in fields))
     data = {name: {"x": 1} for name, _ in fields}
     text = str(data).replace("'", '"').encode()
     start = threading.Barrier(8)
 
     def read(of):
         start.wait()
-        found = read_json(text, kind) if of % 2 else read_plain(data, kind)
-        assert found == kind(*(inner(1) for _, inner in fields))
+        if of % 4 == 0:
+            assert read_json(text, kind) == made
+        elif of % 4 == 2:
+            assert read_plain(data, kind) == made
+        else:
+            describe_types([kind], ref_template="{name}")
 
     threads = [threading.Thread(target=read, args=(of,)) for of in range(8)]
     for thread in threads:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
 import pytest
 
+from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import Event, Observe, Stop, Wrote, check_stops
 from vrt_lite.scheduler import Batched, InThread, Scheduler, Seats, Together, Work
 
@@ -212,4 +214,27 @@ def test_closing_waits_for_work_and_ends_the_threads() -> None:
     work = scheduler.submit(write(Doubling(), 0, 200))
     scheduler.close()
     assert len(work.result(0)) == 200
+    with pytest.raises(UsageError, match="closed"):
+        scheduler.submit(write(Doubling(), 0))
+    scheduler.close()
     assert threading.active_count() == before
+
+
+def test_work_that_comes_while_it_is_closed_is_done_or_refused() -> None:
+    """Without a lock some was waited for without end."""
+
+    def submit(scheduler: Scheduler, began: threading.Event) -> list[Future[list[int]]]:
+        found = list[Future[list[int]]]()
+        with contextlib.suppress(UsageError):
+            for _ in range(200):
+                found.append(scheduler.submit(write(Doubling(), 0)))
+                began.set()
+        return found
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(10):
+            scheduler, began = Scheduler(1), threading.Event()
+            others = [pool.submit(submit, scheduler, began) for _ in range(4)]
+            began.wait(MOST_SECONDS)
+            scheduler.close()
+            assert all(work.done() for other in others for work in other.result())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from PIL import Image
 
 from vrt_lite.errors import MissingClipError, VideoError
 from vrt_lite.video import open_clip, reader, tonemap
-from vrt_lite.video.frame_conversion import EXACT
+from vrt_lite.video.frame_conversion import EXACT, Conversion, find_conversion
 
 SMALL = (126, 70)
 OPEN_GOP = {"x264-params": "open-gop=1:keyint=8:bframes=3:b-adapt=0"}
@@ -144,6 +145,36 @@ def test_frames_kept_in_passing_are_those_that_frames_gives(plain: Path) -> None
         assert {index for index, _ in one._shown} == {0, 7, 23}, "nothing is decoded twice"
         kept, decoded = (clip.frames((0, 7, 23), size=(56, 56)) for clip in (one, other))
         assert all((kept[index] == decoded[index]).all() for index in (0, 7, 23))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there an open file cannot be replaced")
+def test_a_clip_that_is_replaced_while_it_is_read_is_not_taken_for_the_first(
+    plain: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The measures of the second would be kept as those of the first."""
+    clip, second = tmp_path / "clip.mp4", write_clip(folder / "second.mp4", frames=12)
+
+    def replace() -> None:
+        shutil.copy(second, tmp_path / "new")
+        (tmp_path / "new").replace(clip)
+
+    def replace_and_find(*given: Any) -> Conversion:
+        replace()
+        return find_conversion(*given)
+
+    shutil.copy(plain, clip)
+    with open_clip(clip) as opened:
+        replace()
+        assert read_index(opened.frames([23], size=SMALL)[23]) == 23
+        with pytest.raises(VideoError, match="changed while it was read"):
+            next(opened.planes([range(24)]))
+        clip.unlink()
+        with pytest.raises(VideoError, match="No such file"):
+            next(opened.planes([range(24)]))
+    shutil.copy(plain, clip)
+    monkeypatch.setattr("vrt_lite.video.find_conversion", replace_and_find)
+    with pytest.raises(VideoError, match="changed while it was read"):
+        open_clip(clip)
 
 
 def test_planes_are_of_one_size_and_say_their_range(folder: Path) -> None:

@@ -22,7 +22,7 @@ import pytest
 import worker_calls as calls
 
 from vrt_lite import errors
-from vrt_lite.errors import ShortageError, VideoError, VrtError, WorkerEndedError, WorkerKilledError
+from vrt_lite.errors import ShortageError, UsageError, VideoError, VrtError, WorkerEndedError, WorkerKilledError
 from vrt_lite.interfaces import Encoding, Event, Stop, Working, Wrote
 from vrt_lite.worker import Worker, make_job_limits
 
@@ -51,11 +51,13 @@ def test_calls_share_one_process_and_the_parents_path_and_folder(
 def test_nothing_is_started_before_a_call_and_nothing_is_left_after() -> None:
     before = set(psutil.Process().children(recursive=True))
     threads, files = threading.active_count(), psutil.Process().num_fds() if sys.platform != "win32" else 0
-    with Worker() as worker:
-        assert set(psutil.Process().children(recursive=True)) == before
-        for _ in range(2):
+    for _ in range(2):
+        with Worker() as worker:
+            assert set(psutil.Process().children(recursive=True)) == before
             worker.call(operator.add, 1, 1)
-            worker.close()
+    with pytest.raises(UsageError, match="closed"):
+        worker.call(operator.add, 1, 1)
+    del worker
     gc.collect()
     assert set(psutil.Process().children(recursive=True)) == before
     assert threading.active_count() == threads

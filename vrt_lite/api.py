@@ -84,7 +84,7 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        """Free the model, when nothing uses it any more."""
+        """Free the model, when nothing uses it any more. Whoever asks the judge later gets a UsageError."""
         self._comparer.close()
         self.mode.close()
 
@@ -171,7 +171,8 @@ class Judge:
         called with the judgement and the frames while the clips are still open, to draw what the judge saw; its
         UsageError becomes a warning. `observe` and `finish` are called in other threads, but never two of them at once
         for all comparisons of this judge.
-        Raises VideoError, ModelError, OutOfMemoryError, NoVerdictError; UsageError for a long prompt.
+        Raises VideoError, ModelError, OutOfMemoryError, NoVerdictError; UsageError for a long prompt, or if the judge
+        was closed.
         """
         if len(prompt) > LONGEST_PROMPT:
             raise UsageError(

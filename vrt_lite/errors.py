@@ -29,6 +29,7 @@ from typing import ClassVar
 
 ASK_DOCTOR = " See what is wrong: vrt-lite doctor"
 """The end of a message about an engine that does not work."""
+CLOSED = "This judge was closed: open another."
 
 
 class VrtError(Exception):

@@ -44,7 +44,7 @@ class WorkerComparer:
         self._has_judged = False
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, whatever it does; no other begins."""
         self._worker.close()
 
     def describe_machine(self) -> Machine:

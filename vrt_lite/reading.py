@@ -1,8 +1,8 @@
-"""Reads plain data and JSON as the type that is expected, in any thread."""
+"""Reads plain data and JSON as the type that is expected, and describes types, in any thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import RLock
 from typing import Any, Final, TypeVar
 
@@ -26,3 +26,9 @@ def read_json(data: bytes | str, kind: type[_T]) -> _T:
     """As `msgspec.json.decode`."""
     with _LOCK:
         return msgspec.json.decode(data, type=kind)
+
+
+def describe_types(kinds: Iterable[Any], *, ref_template: str) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+    """As `msgspec.json.schema_components`."""
+    with _LOCK:
+        return msgspec.json.schema_components(kinds, ref_template=ref_template)

@@ -18,13 +18,12 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from vrt_lite.errors import ShortageError
+from vrt_lite.errors import CLOSED, ShortageError, UsageError
 from vrt_lite.interfaces import Event, Observe, Stop, check_stops, ignore, stops_in_force
 from vrt_lite.shortage import ThreadPool
 
@@ -149,29 +148,37 @@ class Scheduler:
         self._pool = ThreadPool(threads)
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread = Thread(target=self._run, name="vrt-lite scheduler", daemon=True)
-        self._unstarted = [self._thread]
+        self._entering = Lock()
+        """Held while work is put into the inbox: what is there before the end is done, and nothing comes after it."""
+        self._is_closed = False
         self._ready: list[tuple[int, _Task, Any, BaseException | None]] = []
         self._writing: list[_Task] = []
         self._count = self._live = 0
         self._closing = False
 
     def submit(self, work: Work[_T], stop: Stop | None = None) -> Future[_T]:
-        """Begin some work, which `stop` ends; returns its result. Any thread may call this. Raises ShortageError."""
-        with suppress(IndexError):  # of several callers one takes the thread, and starts it
-            thread = self._unstarted.pop()
-            try:
-                thread.start()
-            except RuntimeError as error:
-                self._unstarted.append(thread)
-                raise ShortageError("threads") from error
+        """Begin some work, which `stop` ends; returns its result. Any thread may call this.
+
+        Raises ShortageError, and UsageError after `close`.
+        """
         result: Future[_T] = Future()
-        self._inbox.put(functools.partial(self._begin, work, stop or Stop(), result))
+        with self._entering:
+            if self._is_closed:
+                raise UsageError(CLOSED)
+            if not self._thread.is_alive():
+                try:
+                    self._thread.start()
+                except RuntimeError as error:
+                    raise ShortageError("threads") from error
+            self._inbox.put(functools.partial(self._begin, work, stop or Stop(), result))
         return result
 
     def close(self) -> None:
-        """End the threads, when all work has ended."""
-        if not self._unstarted:
+        """End the threads, when all work has ended; none can begin any more."""
+        with self._entering:
+            self._is_closed = True
             self._inbox.put(self._close_when_done)
+        if self._thread.ident:
             self._thread.join()
         self._pool.shutdown()
 

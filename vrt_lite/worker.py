@@ -27,7 +27,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, BinaryIO, Final, NoReturn, Self, TypeVar
 
-from vrt_lite.errors import ASK_DOCTOR, ShortageError, VrtError, WorkerEndedError, WorkerKilledError
+from vrt_lite.errors import ASK_DOCTOR, CLOSED, ShortageError, UsageError, VrtError, WorkerEndedError, WorkerKilledError
 from vrt_lite.interfaces import Event, Observe, Stop, Wrote, check_stops, ignore, stops_in_force
 from vrt_lite.shortage import explain_shortage, has_memory, limit_heaps, multiply_in_one_thread
 
@@ -98,6 +98,7 @@ class Worker:
         self._prints = prints
         self._starting = Lock()
         self._process: _Process | None = None
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -106,9 +107,9 @@ class Worker:
         self.close()
 
     def close(self) -> None:
-        """Kill the process, whatever it does."""
+        """Kill the process, whatever it does; no other begins."""
         with self._starting:
-            process, self._process = self._process, None
+            process, self._process, self._is_closed = self._process, None, True
         if process:
             process.kill()
 
@@ -125,8 +126,9 @@ class Worker:
         It is called with `observe` if that is given: what it tells there is told here, in this thread. An error of
         `observe` cancels the call, and so does `stop`: the work ends when it tells something or checks its stops, or
         else the process is killed. Raises WorkerEndedError if the process ends, or has no answer after `seconds`;
-        WorkerKilledError if the system killed it; ShortageError if it cannot be started. After an error that nobody
-        foresaw, or a shortage, the process is killed too: what failed there may be half made.
+        WorkerKilledError if the system killed it; ShortageError if it cannot be started; UsageError after `close`.
+        After an error that nobody foresaw, or a shortage, the process is killed too: what failed there may be half
+        made.
         """
         folder = ""
         with contextlib.suppress(OSError):  # it may have been deleted
@@ -136,6 +138,8 @@ class Worker:
 
     def _running(self) -> _Process:
         with self._starting:
+            if self._is_closed:
+                raise UsageError(CLOSED)
             if self._process is None or self._process.end:
                 self._process = _Process(self._memory_bytes, prints=self._prints)
             return self._process

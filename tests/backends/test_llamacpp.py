@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp import EngineSettings, Lane, LlamaCppBackend
 from vrt_lite.backends.llamacpp.decoding import PromptLookup, Sampler, loops, odds
-from vrt_lite.backends.llamacpp.engine import llama
+from vrt_lite.backends.llamacpp.engine import EngineLog, llama
 from vrt_lite.backends.llamacpp.kv_cache import Step, take_steps
 from vrt_lite.errors import ContextFullError, ModelError
 from vrt_lite.interfaces import Encoding, Event, Observe, Prefill, Sampling, Working, Wrote, ignore
@@ -306,6 +306,20 @@ def test_threads_that_start_the_engine_at_once_share_one_log() -> None:
     """The engine would go on calling a second log after it is collected, and the process would crash."""
     done = subprocess.run([sys.executable, "-c", THREADS_START], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "1"]
+
+
+def test_the_log_explains_a_failure_while_the_engine_goes_on_writing_to_it() -> None:
+    class Line(str):
+        __slots__ = ()
+
+        def lower(self) -> str:
+            log._write(2, b"another thread loads a model\n", None)
+            return super().lower()
+
+    log = EngineLog()
+    log.lines += [Line("loading"), Line("it failed")]
+    assert not log.shows_out_of_memory()
+    assert log.explain("nothing yet") == "it failed"
 
 
 def test_each_back_end_decides_for_itself_whether_the_engine_is_heard(capsys: pytest.CaptureFixture[str]) -> None:

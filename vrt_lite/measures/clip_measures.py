@@ -63,7 +63,8 @@ class ClipMeasures:
 def measure_clip(clip: Clip, *, stop: Event | None = None) -> ClipMeasures:
     """Measure an open clip. The result depends on its content alone; another thread may use the clip meanwhile.
 
-    Raises MeasuringStoppedError if `stop` is set meanwhile, ShortageError, and ValueError if no frame can be decoded.
+    Raises MeasuringStoppedError if `stop` is set meanwhile, ShortageError, VideoError for a clip that was replaced, and
+    ValueError if no frame can be decoded.
     """
     collecting = Collecting(choose_runs(clip))
     for index, planes in clip.planes(collecting.runs):

@@ -56,7 +56,10 @@ class Measuring:
         self._pool.shutdown()
 
     def finish(self) -> tuple[ClipMeasures | None, ClipMeasures | None]:
-        """Wait for the measures of both clips; None for one of which no frame can be decoded. Raises ShortageError."""
+        """Wait for the measures of both clips; None for one of which no frame can be decoded.
+
+        Raises ShortageError, and VideoError for a clip that was replaced.
+        """
         one, two = (found.result() for found in self._found)
         return one, two
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
+from vrt_lite.reading import describe_types
 from vrt_lite.records.judgement import SCHEMA_VERSION, Judgement
 
 
 def make_schema() -> dict[str, Any]:
     """The JSON Schema of a judgement, as `schema/judgement.schema.json` holds it."""
-    made = msgspec.json.schema_components([Judgement], ref_template="#/$defs/{name}")
+    made = describe_types([Judgement], ref_template="#/$defs/{name}")
     [reference], parts = json.loads(msgspec.json.encode(made))
     for part in parts.values():
         part["additionalProperties"] = False

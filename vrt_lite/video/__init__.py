@@ -90,6 +90,7 @@ def open_clip(path: Path | str) -> Clip:
                 dynamic_range=conversion.transfer,
                 open_ended=reader.open_ended,
             )
+            reader.check_unchanged()
             reader.opened = reader.opened.pop_all()
             return Clip(info, reader, conversion, first)
 
@@ -180,13 +181,15 @@ class Clip:
         """Yield (index, planes) for every frame of some runs, in order. Do not keep many: they hold decoded frames.
 
         A second reader decodes them, so that another thread may do it. What does not decode is left out.
+        VideoError if the clip is not there any more, or was replaced.
         """
         (kept, size), converter = self._kept_in_passing, VideoReformatter()
         passed = dict[tuple[int, Size], Pixels]()
-        with contextlib.suppress(VideoError), _video_errors(self.info.path), self._reader.again() as reader:
-            for index, frame in chain.from_iterable(map(reader.decode, runs)):
-                if index in kept:
-                    passed[index, size] = self._conversion.convert(frame, size, converter)
-                yield index, self._conversion.read_planes(frame, converter)
+        with _video_errors(self.info.path), self._reader.again() as reader:
+            with contextlib.suppress(VideoError), _video_errors(self.info.path):
+                for index, frame in chain.from_iterable(map(reader.decode, runs)):
+                    if index in kept:
+                        passed[index, size] = self._conversion.convert(frame, size, converter)
+                    yield index, self._conversion.read_planes(frame, converter)
             if reader.notes.keys() <= self._reader.notes.keys():  # of a damaged clip `frames` chooses and tells
                 self._shown |= passed

@@ -51,6 +51,7 @@ class FrameSource:
 
     def __init__(self, clip: ClipFiles) -> None:
         self.clip = clip
+        self._stamp, _ = clip.stamp()
         self.opened = contextlib.ExitStack()
         self.notes: dict[str, str] = {}
 
@@ -64,7 +65,13 @@ class FrameSource:
             yield other
 
     def open(self) -> None:
-        """Open what stays open meanwhile, anew if it is open."""
+        """Open what stays open meanwhile, anew if it is open. UnusableError if a file is not the same as at first."""
+        self.check_unchanged()
+
+    def check_unchanged(self) -> None:
+        """Raise UnusableError if a file was changed or replaced since this source was made: what is read is not it."""
+        if self.clip.stamp()[0] != self._stamp:
+            raise UnusableError("was changed while it was read; try again when it is whole")
 
 
 def is_picture(file: Path) -> bool:

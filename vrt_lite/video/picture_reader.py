@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
+from threading import Lock
 from typing import Final, TypeVar
 
 import numpy as np
@@ -30,6 +31,8 @@ from vrt_lite.video.frame_source import (
 )
 
 _T = TypeVar("_T")
+_SILENCING: Final = Lock()
+"""What is done with warnings is one for the process: of two threads one would bring back what the other had set."""
 MOST_ANIMATED_PIXELS: Final = 4_000_000_000
 """Frames times width times height: the pictures build on each other, so that all before a frame are decoded for it."""
 _SHORTEST_MILLISECONDS: Final = 10
@@ -88,7 +91,7 @@ class PictureReader(FrameSource):
     def _open(self, file: Path) -> Generator[Image.Image]:
         """Open a picture; what Pillow raises for damaged data, which is of many kinds, becomes an UnusableError."""
         try:
-            with warnings.catch_warnings(action="ignore"):  # of a large picture, which is refused
+            with _SILENCING, warnings.catch_warnings(action="ignore"):  # of a large picture, which is refused
                 opened = Image.open(file, formats=("PNG", "JPEG") if self.clip.fps else ("GIF", "WEBP", "PNG"))
             with opened as picture:
                 width, height = picture.size

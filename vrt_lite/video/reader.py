@@ -55,7 +55,7 @@ class Reader(FrameSource):
     _decoded = _damaged = 0
 
     def open(self) -> None:
-        """Open the file, anew if it is open. UnusableError without a video track that can be decoded."""
+        """Open the file, anew if it is open. UnusableError without a video track, or for another file."""
         self.opened.close()
         try:
             # "file:" keeps a name from being read as a protocol, a device or an option.
@@ -90,6 +90,7 @@ class Reader(FrameSource):
         self._codec.thread_count = self.threads
         # A frame's own header may claim more than the container did; alignment adds a little.
         self._codec.options = {"max_pixels": str(MAX_PIXELS + MAX_PIXELS // 8)}
+        self.check_unchanged()
 
     def scan(self) -> None:
         """Read all packets once, without decoding, for their times.

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from vrt_lite import __version__
+from vrt_lite.reading import describe_types
 from vrt_lite.records.judgement import PlainData
 from vrt_lite.web.jobs import ServedJob
 from vrt_lite.web.server_state import Lane, ServerState
@@ -136,7 +137,7 @@ def describe_api() -> PlainData:
     """Describe the API in OpenAPI 3.1, as plain data."""
     endpoints = [endpoint for endpoint in ENDPOINTS if endpoint.path.startswith("/v1/")]
     kinds = dict.fromkeys(kind for e in endpoints for kind in (e.body, e.answer, ErrorAnswer) if kind)
-    _, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    _, schemas = describe_types(kinds, ref_template="#/components/schemas/{name}")
     paths: dict[str, PlainData] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = endpoint.describe()

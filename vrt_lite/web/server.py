@@ -72,12 +72,16 @@ class TimedProtocol(asyncio.Protocol):
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request whose head has arrived, and begin to wait for the next.
 
-        That may be there already: a client reads the end of an answer before the application returns.
+        That may be there already: a client reads the end of an answer before the application returns. What has no
+        answer yet when the server stops gets one that says so.
         """
         self._deadline.cancel()
         self._running += 1
         try:
             await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            message = "The server is stopping. Ask again when it runs."
+            await answer_error(503, "stopping", message, headers={"connection": "close"})(scope, receive, send)
         finally:
             self._running -= 1
             if not self._running:

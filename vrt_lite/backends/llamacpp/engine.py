@@ -87,12 +87,12 @@ class EngineLog:
 
     def explain(self, fallback: str) -> str:
         """The most likely reason among the last lines."""
-        errors = [line for line in self.lines if "error" in line.lower() or "failed" in line.lower()]
+        errors = [line for line in list(self.lines) if "error" in line.lower() or "failed" in line.lower()]
         return errors[0] if errors else fallback
 
     def shows_out_of_memory(self) -> bool:
         """Whether an allocation failed."""
-        return any(words in line.lower() for line in self.lines for words in _OUT_OF_MEMORY_WORDS)
+        return any(words in line.lower() for line in list(self.lines) for words in _OUT_OF_MEMORY_WORDS)
 
 
 def start_engine() -> EngineLog:
