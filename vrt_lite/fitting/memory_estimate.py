@@ -131,10 +131,10 @@ def shape_of(text: Gguf, projector: Gguf) -> ModelShape:
     head_size = number("attention.key_length") or width // heads
     named = {tensor.name: tensor for tensor in (*text.tensors, *projector.tensors)}
     layers = [tensor for tensor in text.tensors if tensor.name.startswith("blk.")]
-    embedding, rest = named["token_embd.weight"], _bytes_of(text.tensors) - _bytes_of(layers)
+    embedding, rest = named["token_embd.weight"], text.size - _bytes_of(layers)
     output, forward = named.get("output.weight"), named.get("v.blk.0.ffn_up.weight")
     return ModelShape(
-        text_bytes=_bytes_of(text.tensors),
+        text_bytes=text.size,
         layers=max(number("block_count"), 1),
         layer_bytes=_bytes_of(layers),
         packed=_bytes_of(tensor for tensor in layers if tensor.kind in _PACKED),
@@ -148,7 +148,7 @@ def shape_of(text: Gguf, projector: Gguf) -> ModelShape:
         heads=heads,
         vocabulary=embedding.dimensions[-1],
         trained_context=number("context_length"),
-        projector=_bytes_of(projector.tensors),
+        projector=projector.size,
         vision_layers=projector.number("clip.vision.block_count"),
         vision_width=projector.number("clip.vision.embedding_length"),
         vision_feed_forward=forward.dimensions[-1] if forward else 0,

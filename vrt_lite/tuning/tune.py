@@ -91,15 +91,15 @@ def tune(files: ModelFiles, measure: Measure, *, budget_seconds: float) -> Itera
 
 def measure_with(worker: Worker, files: ModelFiles, tuning: Tuning) -> ModelSpeed:
     """Measure a model with these values in a worker. Raises what `measure_model` does, and WorkerEndedError."""
-    return worker.call(measure_model, files, tuning, count_work(files.profile), seconds=_PATIENCE_SECONDS)
+    return worker.call(measure_model, files, tuning, seconds=_PATIENCE_SECONDS)
 
 
-def measure_model(files: ModelFiles, tuning: Tuning, work: tuple[int, int, int]) -> ModelSpeed:
+def measure_model(files: ModelFiles, tuning: Tuning) -> ModelSpeed:
     """Encode a pair of frames, read a text, and write in all sequences together.
 
-    `work` is how many tokens a judgement encodes, reads and writes. Raises ModelError, OutOfMemoryError.
+    Raises ModelError, OutOfMemoryError.
     """
-    encoded, read, written = work
+    encoded, read, written = count_work(files.profile)
     side = max(isqrt(min(files.profile.max_cells, _MOST_CELLS)), 1)
     settings = replace(tuning.settings, sequences=tuning.jobs)
     sequences = range(tuning.jobs)
