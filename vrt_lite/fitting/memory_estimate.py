@@ -84,22 +84,13 @@ class ModelShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
-    """Memory for one purpose, in bytes: the processor's, and the GPU's."""
-
-    name: str
-    cpu: int
-    gpu: int
-
-
-@dataclass(frozen=True, slots=True)
 class Estimate:
     """The most memory that a judgement takes, and the model, profile and settings that this is for.
 
-    `context` is in tokens.
+    `terms` are bytes by purpose: the processor's, and the GPU's. `context` is in tokens.
     """
 
-    terms: tuple[Term, ...]
+    terms: Mapping[str, tuple[int, int]]
     context: int
     shape: ModelShape
     profile: Profile
@@ -108,12 +99,12 @@ class Estimate:
     @property
     def cpu_bytes(self) -> int:
         """The processor's memory."""
-        return sum(term.cpu for term in self.terms)
+        return sum(cpu for cpu, _ in self.terms.values())
 
     @property
     def gpu_bytes(self) -> int:
         """The GPU's memory."""
-        return sum(term.gpu for term in self.terms)
+        return sum(gpu for _, gpu in self.terms.values())
 
 
 def read_shape(files: ModelFiles) -> ModelShape:
@@ -236,7 +227,7 @@ def estimate_memory(
         "decoding of clips": (pairs * _DECODER_BYTES * source_pixels, 0),
         "program": (program, _GPU_BYTES if moved or vision_moved else 0),
     }
-    terms = tuple(Term(name, int(cpu), int(gpu)) for name, (cpu, gpu) in table.items())
+    terms = {name: (int(cpu), int(gpu)) for name, (cpu, gpu) in table.items()}
     return Estimate(terms, context, shape, profile, settings)
 
 
