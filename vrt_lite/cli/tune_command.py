@@ -50,6 +50,7 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.backends import describe_machine  # noqa: PLC0415
     from vrt_lite.disk import disk_errors  # noqa: PLC0415
+    from vrt_lite.fitting.memory_estimate import count_work  # noqa: PLC0415
     from vrt_lite.models import find  # noqa: PLC0415
     from vrt_lite.tuning import keep, tuning_path  # noqa: PLC0415
 
@@ -69,7 +70,7 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     tried: list[Tried] = []
     with Screen() as screen, Worker() as worker:
         screen.show(Status(f"{files.name}: measuring the defaults"))
-        measure = partial(worker.call, measure_model, files, seconds=PATIENCE_SECONDS)
+        measure = partial(worker.call, measure_model, files, count_work(files.profile), seconds=PATIENCE_SECONDS)
         for each in find_quickest(files, measure, budget_seconds=budget):
             tried.append(each)
             screen.show(Status(f"{files.name}: measuring; {each.change} {each.outcome}"))

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from vrt_lite.disk import file_sha256, home, is_plain_name
+from vrt_lite.disk import file_sha256, home, is_plain_name, write_file
 from vrt_lite.errors import ModelError
 from vrt_lite.models.gguf import quant_of
 from vrt_lite.reading import read_json, read_plain
@@ -149,6 +149,11 @@ def _read(folder: Path) -> StoredModel | None:
         if plain and {"text", "projector"} <= {file.role for file in manifest.files}:
             return StoredModel(folder, manifest)
     return None
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write a model's manifest, with which it is here."""
+    write_file(folder / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest)))
 
 
 def keep_only(folder: Path, names: Collection[str]) -> None:

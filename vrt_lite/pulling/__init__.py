@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
 from vrt_lite.disk import disk_errors, locked, write_file
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import format_bytes, total_memory
@@ -148,7 +146,7 @@ def _write_profile(folder: Path, manifest: Manifest, text: bytes) -> Manifest:
         write_file(folder / PROFILE_NAME, text)
         files.append(describe_file(folder / PROFILE_NAME, "profile"))
     manifest = replace(manifest, files=tuple(files))
-    write_file(folder / library.MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest)))
+    library.write_manifest(folder, manifest)
     return manifest
 
 

@@ -21,7 +21,6 @@ from vrt_lite.backends.llamacpp.context import Context, Tokens
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
 from vrt_lite.errors import ModelError, VrtError
-from vrt_lite.fitting.memory_estimate import count_work
 from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import gguf_bytes, loses_detail
 from vrt_lite.tuning import Tuning
@@ -89,12 +88,12 @@ def tune(files: ModelFiles, measure: Measure, *, budget_seconds: float) -> Itera
         yield Tried(change, changed, outcome, measured.seconds)
 
 
-def measure_model(files: ModelFiles, tuning: Tuning) -> ModelSpeed:
+def measure_model(files: ModelFiles, work: tuple[int, int, int], tuning: Tuning) -> ModelSpeed:
     """Encode a pair of frames, read a text, and write in all sequences together.
 
-    Raises ModelError, OutOfMemoryError.
+    `work` is how many tokens a judgement encodes, reads and writes. Raises ModelError, OutOfMemoryError.
     """
-    encoded, read, written = count_work(files.profile)
+    encoded, read, written = work
     side = max(isqrt(min(files.profile.max_cells, _MOST_CELLS)), 1)
     settings = replace(tuning.settings, sequences=tuning.jobs)
     sequences = range(tuning.jobs)
