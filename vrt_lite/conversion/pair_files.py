@@ -40,7 +40,9 @@ from vrt_lite.conversion.weights import JsonObject, reading
 from vrt_lite.models.gguf import HEAD, Gguf, Tensor
 
 
-def describe_pair(config: Mapping[str, Any], *, text_type: str, projector_type: str) -> tuple[Gguf, Gguf]:
+def describe_pair(
+    config: Mapping[str, Any], *, text_type: str, projector_type: str, with_importance: bool = False
+) -> tuple[Gguf, Gguf]:
     """Describe the text model and the projector of a checkpoint from its config.json alone.
 
     Returns what `read_gguf` would give for the two files that a conversion leads to: tensors, sizes, and the metadata
@@ -52,8 +54,8 @@ def describe_pair(config: Mapping[str, Any], *, text_type: str, projector_type: 
         text, tower = read_halves(whole)
         grey = JsonObject("", dict.fromkeys(("image_mean", "image_std"), [0.5] * 3))
         checkpoint = Checkpoint(Path(), "", whole, grey, dict.fromkeys(expected_shapes(whole), ONLY_SHARD), {})
-        files = describe_file(text, text_type, checkpoint), describe_file(tower, projector_type, checkpoint)
-        return _header(files[0]), _header(files[1])
+        described = describe_file(text, text_type, checkpoint, importance={} if with_importance else None)
+        return _header(described), _header(describe_file(tower, projector_type, checkpoint))
 
 
 def describe_file(
