@@ -107,7 +107,7 @@ def measure(model: str, configuration: Configuration) -> dict[str, Any]:
         result = run_module("bench.peak_memory", job, name=f"{model} at {configuration}")
     peak = result["peak_resident_bytes"]
     predicted = expected(model, configuration)
-    terms = {term.name: term.cpu for term in predicted.terms}
+    terms = {name: cpu for name, (cpu, _) in predicted.terms.items()}
     error = predicted.cpu_bytes / peak - 1
     figures = {
         "context": predicted.context,

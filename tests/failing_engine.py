@@ -23,4 +23,4 @@ def fail_or_measure(failure: str, files: ModelFiles, tuning: Tuning) -> ModelSpe
             raise ModelError("There is no such kernel.")
         case _:
             pass
-    return measure_model(files, tuning, (1, 1, 1))
+    return measure_model(files, (1, 1, 1), tuning)

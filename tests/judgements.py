@@ -140,7 +140,7 @@ def judgement(
 
 
 def _info(name: str, size: Size) -> ClipInfo:
-    return ClipInfo(Path(name), NO_SHA256, 1000, *size, 16.0, 3.0, 48, False, "sdr")
+    return ClipInfo(Path(name), NO_SHA256, 1000, *size, 16.0, 3.0, 48, False, "sdr", False)
 
 
 def _workspace(size: Size) -> Workspace:

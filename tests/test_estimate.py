@@ -35,7 +35,8 @@ PROFILE = default_profile()
 
 
 def term(said: Estimate, name: str) -> int:
-    return next(t.cpu for t in said.terms if t.name == name)
+    cpu, _ = said.terms[name]
+    return cpu
 
 
 def seven(profile: Profile = PROFILE, **settings: object) -> Estimate:
@@ -108,7 +109,7 @@ def test_large_frames_take_bounded_memory() -> None:
 def test_layers_on_the_gpu_leave_the_processors_memory() -> None:
     every = seven(gpu_layers=None)
     assert (term(every, "weights"), term(every, "keys and values")) == (SEVEN.embedding, 0)
-    assert next(t.gpu for t in every.terms if t.name == "weights") == SEVEN.layer_bytes + SEVEN.output
+    assert every.terms["weights"][1] == SEVEN.layer_bytes + SEVEN.output
     # The output is the first to go: 14 of the 28 layers with it.
     assert term(seven(gpu_layers=15), "weights") == SEVEN.embedding + SEVEN.layer_bytes // 2
     assert term(seven(gpu_layers=None, projector_on_gpu=False), "projector") == SEVEN.projector
@@ -147,7 +148,7 @@ def test_a_gpu_takes_what_fits_on_it() -> None:
     assert (plan.settings.gpu_layers, plan.settings.projector_on_gpu) == (None, True)  # None: all that there are
     assert (plan.settings.kv_type, plan.profile, plan.warnings) == ("f16", PROFILE, ())
     # Published files of this shape: 4.68 GB of text, of which the embeddings stay here, and 1.35 GB of projector.
-    on_card = {part.name: part.gpu for part in plan.estimate.terms}
+    on_card = {name: gpu for name, (_, gpu) in plan.estimate.terms.items()}
     assert on_card["weights"] == pytest.approx(4.68 * GB - term(plan.estimate, "weights"), rel=0.01)
     assert on_card["projector"] == pytest.approx(1.35 * GB, rel=0.01)
     assert on_card["keys and values"] == 57_344 * plan.estimate.context

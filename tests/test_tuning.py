@@ -182,7 +182,7 @@ def test_another_models_projector_is_not_taken_for_a_type_of_this_one(several: M
             np.random.default_rng(1).shuffle(values)
             data[start : start + size] = values.tobytes()
     path.write_bytes(data)
-    first, same, other = (measure_model(several, Tuning(projector=path.name), (1, 1, 1)) for path in several.projectors)
+    first, same, other = (measure_model(several, (1, 1, 1), Tuning(projector=path.name)) for path in several.projectors)
     check_same(first, same)
     with pytest.raises(ModelError, match="other embeddings"):
         check_same(first, other)

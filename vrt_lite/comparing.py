@@ -29,6 +29,7 @@ from vrt_lite.interfaces import (
     wait_until_done,
 )
 from vrt_lite.judge import Answer, Trial, follow
+from vrt_lite.machine import SMALL_MODEL_BYTES
 from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import ClipLook, PairFrames, Workspace, workspace_of
 from vrt_lite.profile import Profile
@@ -147,7 +148,7 @@ class Comparer:
             reported = measuring if mode.profile.reports else None  # the judge waits for it anyway
             frames = PairFrames(clips, spaces, wait=reported.finish if reported else None)
             if runs:
-                if plan and mode.files and not mode.files.is_small:
+                if plan and plan.estimate.shape.text_bytes >= SMALL_MODEL_BYTES:
                     from vrt_lite.forecast import announce  # noqa: PLC0415
 
                     size = clips[0].info.width, clips[0].info.height

@@ -85,7 +85,6 @@ class EmbeddingCache:
     def put(self, key: str, array: NDArray[np.float32]) -> None:
         """Keep an embedding, shape (tokens, width); the cache owns the array then. A disk error is no failure."""
         array.flags.writeable = False
-        self._memory.pop(key, None)
         self._memory[key] = array
         if self._disk and self._writable:
             try:

@@ -140,7 +140,7 @@ def plan_with(free: int, *gpu: int, most: int = 1, pairs: int = 1, layers: int |
 
 
 def terms(plan: EnginePlan) -> dict[str, int]:
-    return {term.name: term.cpu for term in plan.estimate.terms}
+    return {name: cpu for name, (cpu, _) in plan.estimate.terms.items()}
 
 
 def test_a_plan_says_what_the_memory_of_a_gpu_required() -> None:

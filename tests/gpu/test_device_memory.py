@@ -79,7 +79,7 @@ def test_predicted_bytes_are_the_engines(
     # With few pixels encoding takes seconds. The whole size is measured only where nothing has to be encoded.
     profile = files.profile.with_max_pixels(60 * 784) if on_gpu else files.profile
     estimate = estimate_memory(read_shape(files), profile, settings)
-    predicted = sum(term.gpu for term in estimate.terms if term.name != "program")
+    predicted = sum(gpu for name, (_, gpu) in estimate.terms.items() if name != "program")
     verbose = replace(settings, verbose=True)
     with Opened(files.text, files.projector, profile=profile, settings=verbose) as backend:
         backend.allocate(estimate.context, profile.frame_size(1280, 720, called=False), encode=on_gpu)

@@ -60,16 +60,24 @@ def test_a_folder_says_what_to_give_for_its_numbered_pictures(tmp_path: Path) ->
     assert read(shot, renders / "a.gif", fps="8").clips == (Path(f"{shot}@8"), renders / "a.gif")
 
 
-def test_a_still_webp_in_a_folder_is_left_out_as_other_pictures_are(tmp_path: Path) -> None:
+def test_a_still_gif_or_webp_in_a_folder_is_left_out_as_other_pictures_are(tmp_path: Path) -> None:
     colours = [Image.new("RGBA", (8, 8), colour) for colour in ((255, 0, 0, 255), (0, 0, 255, 90))]
     colours[0].convert("RGB").save(tmp_path / "still.webp")
     colours[1].save(tmp_path / "still2.WEBP", exif=b"Exif")  # a header with flags
     colours[0].save(tmp_path / "moves.webp", save_all=True, append_images=colours[1:])
     (tmp_path / "cut.webp").write_bytes((tmp_path / "moves.webp").read_bytes()[:14])
+    colours[0].save(tmp_path / "still.gif")
+    colours[0].save(tmp_path / "moves.GIF", save_all=True, append_images=colours[1:])
+    (tmp_path / "cut.gif").write_bytes((tmp_path / "still.gif").read_bytes()[:-1])
+    (tmp_path / "bad.gif").write_bytes(b"GIF89a;")
+    moves = (tmp_path / "moves.GIF").read_bytes()
+    (tmp_path / "huge.gif").write_bytes(moves[:6] + b"\xff\xff\xd0\x07" + moves[10:])
     group = read(tmp_path)
-    assert group.clips == (tmp_path / "cut.webp", tmp_path / "moves.webp")
-    assert group.left_out == (f"{tmp_path}: 2 left out: still2.WEBP, still.webp.",)
-    assert read(tmp_path / "still.webp").clips == (tmp_path / "still.webp",), "opening it says what is wrong"
+    taken = ("bad.gif", "cut.gif", "cut.webp", "huge.gif", "moves.GIF", "moves.webp")
+    assert group.clips == tuple(tmp_path / name for name in taken)
+    assert group.left_out == (f"{tmp_path}: 3 left out: still2.WEBP, still.gif, still.webp.",)
+    for name in ("still.webp", "still.gif"):
+        assert read(tmp_path / name).clips == (tmp_path / name,), "opening it says what is wrong"
 
 
 def test_folders_in_folders_are_taken_if_it_is_said(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def _to_json(estimated: Estimated) -> dict[str, object]:
         "fits": not estimated.refusal,
         "context": estimate.context,
         **{name: getattr(estimate.profile, name) for name in limits},
-        "terms": [{"name": term.name, "bytes": term.cpu, "gpu_bytes": term.gpu} for term in estimate.terms],
+        "terms": [{"name": name, "bytes": cpu, "gpu_bytes": gpu} for name, (cpu, gpu) in estimate.terms.items()],
         "bytes": estimate.cpu_bytes,
         "gpu_bytes": estimate.gpu_bytes,
         "disk": option and {"fetched": option.fetched, "stays": option.stays, "most": option.most},

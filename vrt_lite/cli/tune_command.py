@@ -50,6 +50,7 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.backends import describe_machine  # noqa: PLC0415
     from vrt_lite.disk import disk_errors  # noqa: PLC0415
+    from vrt_lite.fitting.memory_estimate import count_work  # noqa: PLC0415
     from vrt_lite.models import find  # noqa: PLC0415
     from vrt_lite.tuning import keep, tuning_path  # noqa: PLC0415
 
@@ -62,14 +63,15 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
         print_text(f"{files.name}: {'what was measured is deleted' if kept else 'nothing was kept'}")
         return
     from vrt_lite.show.screen import Screen, Status  # noqa: PLC0415
-    from vrt_lite.tuning.tune import TAKEN, measure_with  # noqa: PLC0415
+    from vrt_lite.tuning.tune import PATIENCE_SECONDS, TAKEN, measure_model  # noqa: PLC0415
     from vrt_lite.tuning.tune import tune as find_quickest  # noqa: PLC0415
     from vrt_lite.worker import Worker  # noqa: PLC0415
 
     tried: list[Tried] = []
     with Screen() as screen, Worker() as worker:
         screen.show(Status(f"{files.name}: measuring the defaults"))
-        for each in find_quickest(files, partial(measure_with, worker, files), budget_seconds=budget):
+        measure = partial(worker.call, measure_model, files, count_work(files.profile), seconds=PATIENCE_SECONDS)
+        for each in find_quickest(files, measure, budget_seconds=budget):
             tried.append(each)
             screen.show(Status(f"{files.name}: measuring; {each.change} {each.outcome}"))
     *_, tuning = (each.tuning for each in tried if each.outcome == TAKEN)

@@ -58,7 +58,7 @@ class Checkpoint:
     head: StoredTensor | None = None
 
 
-def read_checkpoint(folder: Path, name: str, adapter: Path | None = None) -> Checkpoint:
+def read_checkpoint(folder: Path, name: str, adapter: Path | None) -> Checkpoint:
     """Read the small files of a folder, and where the weights are that its config.json needs.
 
     Raises ModelError on what is missing, broken or of another kind.

@@ -58,7 +58,7 @@ def read_importance(path: Path) -> dict[str, np.ndarray]:
     return means
 
 
-def quantize_text(file: GgufFile, kind: str, *, importance: Mapping[str, np.ndarray] | None = None) -> GgufFile:
+def quantize_text(file: GgufFile, kind: str, *, importance: Mapping[str, np.ndarray] | None) -> GgufFile:
     """Describe what llama.cpp's quantiser makes of a language model's file that is not quantised.
 
     `importance` weighs the columns of the tensors that it names. Raises ModelError if it is of another model.

@@ -23,7 +23,7 @@ QWEN2_SPLIT = (
 )
 
 
-def add_tokenizer(writer: GGUFWriter, folder: Path, rows: int, *, plain: Sequence[str] = ()) -> None:
+def add_tokenizer(writer: GGUFWriter, folder: Path, rows: int, *, plain: Sequence[str]) -> None:
     """Add the fields of a tokenizer, for an embedding of so many rows. Raises ModelError for another kind, or none.
 
     The tokens `plain` are user-defined whatever tokenizer.json says of them; those that it lacks are added behind all.

@@ -107,7 +107,7 @@ def _run_judge() -> float:
     from vrt_lite.tuning.tune import measure_model  # noqa: PLC0415
 
     files = find()
-    return 1 / measure_model(files, Tuning(projector=files.projector.name), (0, 1, 0)).seconds
+    return 1 / measure_model(files, (0, 1, 0), Tuning(projector=files.projector.name)).seconds
 
 
 def check_engine() -> tuple[EngineReport | None, list[Finding]]:

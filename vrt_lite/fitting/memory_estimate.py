@@ -84,22 +84,13 @@ class ModelShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
-    """Memory for one purpose, in bytes: the processor's, and the GPU's."""
-
-    name: str
-    cpu: int
-    gpu: int
-
-
-@dataclass(frozen=True, slots=True)
 class Estimate:
     """The most memory that a judgement takes, and the model, profile and settings that this is for.
 
-    `context` is in tokens.
+    `terms` are bytes by purpose: the processor's, and the GPU's. `context` is in tokens.
     """
 
-    terms: tuple[Term, ...]
+    terms: Mapping[str, tuple[int, int]]
     context: int
     shape: ModelShape
     profile: Profile
@@ -108,12 +99,12 @@ class Estimate:
     @property
     def cpu_bytes(self) -> int:
         """The processor's memory."""
-        return sum(term.cpu for term in self.terms)
+        return sum(cpu for cpu, _ in self.terms.values())
 
     @property
     def gpu_bytes(self) -> int:
         """The GPU's memory."""
-        return sum(term.gpu for term in self.terms)
+        return sum(gpu for _, gpu in self.terms.values())
 
 
 def read_shape(files: ModelFiles) -> ModelShape:
@@ -131,10 +122,10 @@ def shape_of(text: Gguf, projector: Gguf) -> ModelShape:
     head_size = number("attention.key_length") or width // heads
     named = {tensor.name: tensor for tensor in (*text.tensors, *projector.tensors)}
     layers = [tensor for tensor in text.tensors if tensor.name.startswith("blk.")]
-    embedding, rest = named["token_embd.weight"], _bytes_of(text.tensors) - _bytes_of(layers)
+    embedding, rest = named["token_embd.weight"], text.size - _bytes_of(layers)
     output, forward = named.get("output.weight"), named.get("v.blk.0.ffn_up.weight")
     return ModelShape(
-        text_bytes=_bytes_of(text.tensors),
+        text_bytes=text.size,
         layers=max(number("block_count"), 1),
         layer_bytes=_bytes_of(layers),
         packed=_bytes_of(tensor for tensor in layers if tensor.kind in _PACKED),
@@ -148,7 +139,7 @@ def shape_of(text: Gguf, projector: Gguf) -> ModelShape:
         heads=heads,
         vocabulary=embedding.dimensions[-1],
         trained_context=number("context_length"),
-        projector=_bytes_of(projector.tensors),
+        projector=projector.size,
         vision_layers=projector.number("clip.vision.block_count"),
         vision_width=projector.number("clip.vision.embedding_length"),
         vision_feed_forward=forward.dimensions[-1] if forward else 0,
@@ -236,7 +227,7 @@ def estimate_memory(
         "decoding of clips": (pairs * _DECODER_BYTES * source_pixels, 0),
         "program": (program, _GPU_BYTES if moved or vision_moved else 0),
     }
-    terms = tuple(Term(name, int(cpu), int(gpu)) for name, (cpu, gpu) in table.items())
+    terms = {name: (int(cpu), int(gpu)) for name, (cpu, gpu) in table.items()}
     return Estimate(terms, context, shape, profile, settings)
 
 

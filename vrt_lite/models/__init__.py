@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from vrt_lite.errors import ModelError
-from vrt_lite.machine import SMALL_MODEL_BYTES
 from vrt_lite.models.gguf import (
     Header,
-    gguf_bytes,
     list_pair,
     parts_of,
     projector_rank,
@@ -46,11 +44,6 @@ class ModelFiles:
     profile: Profile
     projectors: tuple[Path, ...] = ()
     has_profile: bool = True
-
-    @property
-    def is_small(self) -> bool:
-        """Whether a judgement takes about a second."""
-        return gguf_bytes(self.text) < SMALL_MODEL_BYTES
 
 
 def bundled_names() -> tuple[str, ...]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import os
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +27,7 @@ VIDEO_SUFFIXES: Final = frozenset(
         *(".3gp", ".3g2", ".gif", ".webp"),
     )
 )
-"""The files of a folder that are taken, but for a still WebP. A file that is named itself is taken with any suffix."""
+"""The files of a folder that are taken, but for a still GIF or WebP. One that is named itself may have any suffix."""
 _PATTERN = re.compile(r"[*?\[]")
 _DIGITS = re.compile(r"(\d+)")
 _MOST_NAMED = 6
@@ -117,17 +119,24 @@ def _list_visible(folder: Path, *, recursive: bool = False) -> list[Path]:
 
 def _choose_videos(paths: Sequence[Path]) -> list[Path]:
     named = (path for path in paths if path.suffix.lower() in VIDEO_SUFFIXES and not path.is_dir())
-    return [path for path in named if not _is_still_webp(path)]
+    return [path for path in named if not _is_still(path)]
 
 
-def _is_still_webp(path: Path) -> bool:
-    """Whether a file is a WebP whose header tells of no animation. What cannot be read is refused when it is opened."""
-    head = b""
-    with contextlib.suppress(OSError):
-        if path.suffix.lower() == ".webp" and path.is_file():
+def _is_still(path: Path) -> bool:
+    """Whether a file is a WebP or a whole GIF of one picture. What cannot be read is refused when it is opened."""
+    with contextlib.suppress(Exception):  # Pillow raises many kinds for damaged data
+        if (kind := path.suffix.lower()) in (".gif", ".webp") and path.is_file():
             with path.open("rb") as file:
-                head = file.read(21)
-    return len(head) == 21 and head[8:12] == b"WEBP" and not (head[12:16] == b"VP8X" and head[20] & 2)
+                if kind == ".webp":
+                    head = file.read(21)
+                    return len(head) == 21 and head[8:12] == b"WEBP" and not (head[12:16] == b"VP8X" and head[20] & 2)
+                file.seek(-1, os.SEEK_END)
+                if file.read() == b";":  # else more may come
+                    from PIL import Image
+
+                    with warnings.catch_warnings(action="ignore"), Image.open(file, formats=("GIF",)) as picture:
+                        return not getattr(picture, "is_animated", True)
+    return False
 
 
 def _describe_rest(folder: Path, rest: Sequence[Path]) -> str:

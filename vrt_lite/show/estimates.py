@@ -44,7 +44,7 @@ def show_parts(estimated: Estimated, memory: MachineMemory) -> None:
     estimate = estimated.plan.estimate
     gpu = memory.gpu if estimate.gpu_bytes else None
     sizes = [
-        *((term.name, term.cpu, term.gpu) for term in estimate.terms if term.cpu or term.gpu),
+        *((name, *taken) for name, taken in estimate.terms.items() if any(taken)),
         ("in all", estimate.cpu_bytes, estimate.gpu_bytes),
         ("free here", memory.free_bytes, gpu.free_bytes if gpu else 0),
     ]

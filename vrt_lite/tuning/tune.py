@@ -21,18 +21,17 @@ from vrt_lite.backends.llamacpp.context import Context, Tokens
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
 from vrt_lite.errors import ModelError, VrtError
-from vrt_lite.fitting.memory_estimate import count_work
 from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import gguf_bytes, loses_detail
 from vrt_lite.tuning import Tuning
-from vrt_lite.worker import Worker
 
 TAKEN: Final = "taken"
 _SHARE = 0.9
 """A change is taken if a judgement then takes less than this share of the time."""
 _SPARE_BYTES = 2 * 2**30
 _MOST_CELLS = 256
-_PATIENCE_SECONDS = 600.0
+PATIENCE_SECONDS: Final = 600.0
+"""How long a measurement may take in a worker."""
 _READ = 96
 """Tokens that are read in a measurement."""
 _MIN_CORRELATION = 0.9
@@ -89,12 +88,7 @@ def tune(files: ModelFiles, measure: Measure, *, budget_seconds: float) -> Itera
         yield Tried(change, changed, outcome, measured.seconds)
 
 
-def measure_with(worker: Worker, files: ModelFiles, tuning: Tuning) -> ModelSpeed:
-    """Measure a model with these values in a worker. Raises what `measure_model` does, and WorkerEndedError."""
-    return worker.call(measure_model, files, tuning, count_work(files.profile), seconds=_PATIENCE_SECONDS)
-
-
-def measure_model(files: ModelFiles, tuning: Tuning, work: tuple[int, int, int]) -> ModelSpeed:
+def measure_model(files: ModelFiles, work: tuple[int, int, int], tuning: Tuning) -> ModelSpeed:
     """Encode a pair of frames, read a text, and write in all sequences together.
 
     `work` is how many tokens a judgement encodes, reads and writes. Raises ModelError, OutOfMemoryError.

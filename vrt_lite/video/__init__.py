@@ -51,7 +51,7 @@ class ClipInfo:
     frames: int
     variable_rate: bool
     dynamic_range: Transfer
-    open_ended: bool = False
+    open_ended: bool
 
 
 def open_clip(path: Path | str) -> Clip:

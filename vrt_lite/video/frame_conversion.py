@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vrt_lite.video.frame_source import Pixels, Size, Transfer, UnusableError
+from vrt_lite.video.tonemap import to_sdr
 
 # swscale's default for 4:2:0 is a table-driven path that is off by up to two levels; this is exact.
 EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
@@ -69,8 +70,6 @@ class Conversion:
         layout = "rgb48le" if self.wide_gamut else "rgb24"
         stored = converter.reformat(frame, format=layout, interpolation=EXACT).to_ndarray()
         if self.wide_gamut:
-            from vrt_lite.video.tonemap import to_sdr  # noqa: PLC0415 - few clips need it
-
             channels = (stored[..., channel].astype(np.float32) for channel in range(3))
             resized = [resize(self.turn(Image.fromarray(channel)), size) for channel in channels]
             pixels = to_sdr(np.stack(resized, axis=-1) / np.float32(65535), self.transfer)
@@ -134,7 +133,5 @@ def find_conversion(frame: VideoFrame, pixel_aspect: Fraction) -> Conversion:
 @cache
 def _tone_curve(transfer: Transfer) -> Pixels:
     """Return the luma in SDR, from 0 to 255, of grey in HDR by its code of 10 bits."""
-    from vrt_lite.video.tonemap import to_sdr  # noqa: PLC0415 - few clips need it
-
     signal = (np.arange(1024, dtype=np.float32) - 64) / 876
     return to_sdr(np.repeat(signal[None, :, None], 3, axis=2), transfer)[0, :, 0]

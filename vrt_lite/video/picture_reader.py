@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from fractions import Fraction
 from pathlib import Path
 from threading import Lock
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -30,7 +30,6 @@ from vrt_lite.video.frame_source import (
     count_missing_bytes,
 )
 
-_T = TypeVar("_T")
 _SILENCING: Final = Lock()
 """What is done with warnings is one for the process: of two threads one would bring back what the other had set."""
 MOST_ANIMATED_PIXELS: Final = 4_000_000_000
@@ -53,39 +52,42 @@ class PictureReader(FrameSource):
         with self._open(file) as picture:
             self._size = width, height = picture.size
             frames = len(self.clip.files) if fps else getattr(picture, "n_frames", 1)
-        if frames < 2:
-            raise UnusableError("is a still picture, no video; give a video, an animated GIF or WebP, or more pictures")
-        if fps:
-            self.ticks = self.starts = np.arange(frames)
-            self.time_base = 1 / fps
-            if self.clip.assumed:
-                self.notes["rate"] = f"numbered pictures have no frame rate: {fps} a second are assumed (see --fps)"
-            return
-        if frames > (most := min(MOST_PICTURES, MOST_ANIMATED_PIXELS // (width * height))):
-            raise UnusableError(
-                f"holds more than {most} frames of {width}x{height}, the most that are read; make a video of it, "
-                "e.g. ffmpeg -i IN OUT.mp4"
-            )
-        written = np.array([milliseconds for _, milliseconds in self._visit(range(frames), _read_duration)])
+            if frames < 2:
+                raise UnusableError(
+                    "is a still picture, no video; give a video, an animated GIF or WebP, or more pictures"
+                )
+            if fps:
+                self.ticks = self.starts = np.arange(frames)
+                self.time_base = 1 / fps
+                if self.clip.assumed:
+                    self.notes["rate"] = f"numbered pictures have no frame rate: {fps} a second are assumed (see --fps)"
+                return
+            if frames > (most := min(MOST_PICTURES, MOST_ANIMATED_PIXELS // (width * height))):
+                raise UnusableError(
+                    f"holds more than {most} frames of {width}x{height}, the most that are read; make a video of it, "
+                    "e.g. ffmpeg -i IN OUT.mp4"
+                )
+            written = np.array([self._seek(picture, index).info.get("duration", 0) for index in range(frames)], "i8")
         shown = np.where(written > _SHORTEST_MILLISECONDS, written, 100)
         self.ticks, self.starts, self.time_base = shown.cumsum() - shown, np.zeros(1, np.int64), Fraction(1, 1000)
 
     def read(self, indices: Iterable[int]) -> Frames:
         """Yield (index, frame) for each of `indices`, in order; UnusableError for one that cannot be decoded."""
-        return self._visit(indices, self._convert)
-
-    decode = read
-
-    def _visit(self, indices: Iterable[int], use: Callable[[Image.Image], _T]) -> Iterator[tuple[int, _T]]:
-        """Yield (index, what `use` makes of the picture) for each of `indices`, in order."""
         files = self.clip.files
         for file, group in itertools.groupby(sorted(indices), lambda index: files[index if self.clip.fps else 0]):
             with self._open(file) as picture:
                 for index in group:
-                    picture.seek(0 if self.clip.fps else index)
-                    if picture.size != self._size:
-                        raise ValueError(f"its size is {picture.size}, that of the first {self._size}")
-                    yield index, use(picture)
+                    yield index, self._convert(self._seek(picture, 0 if self.clip.fps else index))
+
+    decode = read
+
+    def _seek(self, picture: Image.Image, index: int) -> Image.Image:
+        """Decode a picture of a file, and return it. ValueError if it is larger or smaller than the first."""
+        picture.seek(index)
+        picture.load()
+        if picture.size != self._size:
+            raise ValueError(f"its size is {picture.size}, that of the first {self._size}")
+        return picture
 
     @contextlib.contextmanager
     def _open(self, file: Path) -> Generator[Image.Image]:
@@ -101,7 +103,7 @@ class PictureReader(FrameSource):
                     raise ValueError("it is animated, or not of 8 bits; save it as 8-bit RGB")
                 yield picture
         except Exception as error:
-            if shortage_of(error):
+            if isinstance(error, UnusableError) or shortage_of(error):
                 raise
             raise UnusableError(f"cannot be decoded at {file.name!r} ({error}); {AGAIN}") from error
 
@@ -113,9 +115,3 @@ class PictureReader(FrameSource):
                 self.notes["transparent"] = "what is transparent in the clip is shown on white"
             picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
         return VideoFrame.from_ndarray(np.asarray(picture.convert("RGB")), format="rgb24")
-
-
-def _read_duration(picture: Image.Image) -> int:
-    """Decode a picture of an animation, and return its duration in milliseconds."""
-    picture.load()
-    return int(picture.info.get("duration", 0))

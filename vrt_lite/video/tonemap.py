@@ -26,9 +26,9 @@ _DISPLAY_POWER = 2.4
 _HLG_PEAK_NITS = 1000.0
 _HLG_SYSTEM_GAMMA = 1.2  # for a 1000-nit display, BT.2100
 
-_LUMA_2020 = np.array([0.2627, 0.6780, 0.0593], np.float64)
+_LUMA_2020 = np.array([0.2627, 0.6780, 0.0593])
 # BT.2087: linear BT.2020 to linear BT.709, both D65.
-_TO_709 = np.array([[1.6605, -0.5876, -0.0728], [-0.1246, 1.1329, -0.0083], [-0.0182, -0.1006, 1.1187]], np.float64)
+_TO_709 = np.array([[1.6605, -0.5876, -0.0728], [-0.1246, 1.1329, -0.0083], [-0.0182, -0.1006, 1.1187]])
 
 
 def to_sdr(signal: NDArray[np.floating[Any]], transfer: Transfer) -> Pixels:
