@@ -10,7 +10,6 @@ import contextlib
 import glob
 import os
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,7 +133,7 @@ def _is_still(path: Path) -> bool:
                 if file.read() == b";":  # else more may come
                     from PIL import Image
 
-                    with warnings.catch_warnings(action="ignore"), Image.open(file, formats=("GIF",)) as picture:
+                    with Image.open(file, formats=("GIF",)) as picture:
                         return not getattr(picture, "is_animated", True)
     return False
 
