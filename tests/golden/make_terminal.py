@@ -21,14 +21,14 @@ from judgements import FINAL, ONE, TIED, TWO, call, judgement, sure, verdict_of,
 from terminals import Terminal
 
 from vrt_lite.cli import run
-from vrt_lite.diagnosis.finding import Finding
+from vrt_lite.diagnosis import Finding
 from vrt_lite.errors import Warned
 from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.measures import MEASURES, compare_values
 from vrt_lite.protocol.messages import KEYS, Odds
 from vrt_lite.protocol.verdict import SkippedOrder
-from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.ladder import rate_group
+from vrt_lite.ranking.rank_run import ClipGroup
 from vrt_lite.records.figures import Figures
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.labelled import EvalAbout, EvalCase

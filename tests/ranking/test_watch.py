@@ -25,9 +25,8 @@ from PIL import Image
 from examples.ladder import PROMPT, write_ladder
 from vrt_lite import Judge, Ranking, Remote, Store, UsageError
 from vrt_lite.interfaces import Event
-from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.rank import Label
-from vrt_lite.ranking.rank_run import Effort
+from vrt_lite.ranking.rank_run import ClipGroup, Effort
 from vrt_lite.ranking.watch import BEING_WRITTEN, FolderWatch, watch_folders
 from vrt_lite.records.ladders import RankedClip
 from vrt_lite.records.pairs import Result

@@ -30,7 +30,14 @@ _GROUPS: Final = {
     "This machine": ("doctor", "config", "cache", "completion"),
 }
 """The commands; first what most people want."""
-_HOMES: Final = {"show": "runs", "export": "runs", "pull": "models", "rm": "models", "cache": "models"}
+_HOMES: Final = {
+    "history": "runs",
+    "show": "runs",
+    "export": "runs",
+    "pull": "models",
+    "rm": "models",
+    "cache": "models",
+}
 """The commands that are not in a module of their own name, and what that is named after."""
 _COMMANDS: Final = [name for names in _GROUPS.values() for name in names]
 _TABLES: Final = (".csv", ".tsv", ".jsonl")

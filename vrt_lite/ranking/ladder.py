@@ -11,11 +11,10 @@ from typing import Final
 from vrt_lite.protocol.answer_form import compare_scores
 from vrt_lite.protocol.messages import KEYS, OVERALL
 from vrt_lite.protocol.verdict import MIRROR, odds_of
-from vrt_lite.ranking.clip_groups import ClipGroup
+from vrt_lite.ranking.rank_run import ClipGroup
 from vrt_lite.ranking.ratings import JudgedVote, fit
-from vrt_lite.records.conditions import conditions_of
 from vrt_lite.records.ladders import Ladder, LadderPair, Rated, Standing, UnrankedClip
-from vrt_lite.records.pairs import count_orders
+from vrt_lite.records.pairs import conditions_of, count_orders
 
 _UNDECIDED: Final = 3
 """How a pair ended, beside 0, 1 and 2."""

@@ -21,11 +21,19 @@ from vrt_lite.errors import MissingClipError, UsageError, VideoError, WorkerEnde
 from vrt_lite.interfaces import Event, Observe, TimeRange, Working
 from vrt_lite.measures.flags import Flag, describe_flags, find_flags
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.ranking.clip_groups import ClipGroup, add_stored, find_members
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import collect_votes, rate_group
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
-from vrt_lite.ranking.rank_run import ALL_PAIRS_UP_TO, CONFIDENCE, Effort, RankAbout, read_rank_about
+from vrt_lite.ranking.rank_run import (
+    ALL_PAIRS_UP_TO,
+    CONFIDENCE,
+    ClipGroup,
+    Effort,
+    RankAbout,
+    add_stored,
+    find_members,
+    read_rank_about,
+)
 from vrt_lite.ranking.ratings import fit
 from vrt_lite.records.ladders import ExcludedClip, RankedClip, Ranking
 from vrt_lite.records.pairs import Result

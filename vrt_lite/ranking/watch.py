@@ -21,10 +21,9 @@ from msgspec.structs import replace
 
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.interfaces import TimeRange
-from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.entries import Group, list_videos
 from vrt_lite.ranking.rank import Label, RankWatcher, RankWork
-from vrt_lite.ranking.rank_run import Effort
+from vrt_lite.ranking.rank_run import ClipGroup, Effort
 from vrt_lite.records.ladders import ExcludedClip, Ranking
 from vrt_lite.records.pairs import Result
 from vrt_lite.records.progress import Progress

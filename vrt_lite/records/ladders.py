@@ -16,9 +16,8 @@ from msgspec.structs import replace
 from vrt_lite.measures.flags import Flag
 from vrt_lite.protocol.messages import DIMENSIONS
 from vrt_lite.protocol.verdict import Preference
-from vrt_lite.records.conditions import Conditions
 from vrt_lite.records.judgement import Record, to_plain
-from vrt_lite.records.pairs import OrderCounts
+from vrt_lite.records.pairs import Conditions, OrderCounts
 
 
 class RankedClip(msgspec.Struct, frozen=True):

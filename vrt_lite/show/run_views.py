@@ -15,8 +15,8 @@ from vrt_lite.show.screen import Screen, Status
 from vrt_lite.show.words import count_of, describe_event, format_range, format_time
 
 if TYPE_CHECKING:
-    from vrt_lite.ranking.clip_groups import ClipGroup
     from vrt_lite.ranking.rank import Label
+    from vrt_lite.ranking.rank_run import ClipGroup
     from vrt_lite.records.pairs import Result
     from vrt_lite.records.progress import Progress
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
     from vrt_lite.interfaces import Event
-    from vrt_lite.records.conditions import Conditions
+    from vrt_lite.records.pairs import Conditions
 
 DIMENSION_NAMES: Final = {
     OVERALL: "Overall",

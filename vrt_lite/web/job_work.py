@@ -26,11 +26,10 @@ from vrt_lite.measures.flags import describe_flags
 from vrt_lite.pair_frames import Workspace
 from vrt_lite.protocol.messages import OVERALL, FrameRef
 from vrt_lite.protocol.tags import PartReader
-from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import Label, rank_clips
-from vrt_lite.ranking.rank_run import Effort
+from vrt_lite.ranking.rank_run import ClipGroup, Effort
 from vrt_lite.records.joining import add_warning, warn_of_one_order
 from vrt_lite.records.judgement import Judgement, PlainData
 from vrt_lite.records.ladders import Ladder, Ranking
@@ -45,8 +44,8 @@ from vrt_lite.show.pair_words import list_verdict
 from vrt_lite.show.run_views import describe_judgement
 from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event, list_warnings, name_judge
 from vrt_lite.viewer.clip_media import place_served
-from vrt_lite.viewer.ranking_view import describe_ladder
-from vrt_lite.web.jobs import ServedJob, StoppedError
+from vrt_lite.viewer.overview import describe_ladder
+from vrt_lite.web.job_queue import ServedJob, StoppedError
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody
 from vrt_lite.web.server_state import ServerState
