@@ -28,9 +28,8 @@ from vrt_lite.interfaces import Event
 from vrt_lite.ranking.rank import Label
 from vrt_lite.ranking.rank_run import ClipGroup, Effort
 from vrt_lite.ranking.watch import BEING_WRITTEN, FolderWatch, watch_folders
-from vrt_lite.records.ladders import RankedClip
+from vrt_lite.records.ladders import Progress, RankedClip
 from vrt_lite.records.pairs import Result
-from vrt_lite.records.progress import Progress
 from vrt_lite.show.run_views import FolderView
 
 SETTLED = 0.1

@@ -35,9 +35,8 @@ from vrt_lite.ranking.rank_run import (
     read_rank_about,
 )
 from vrt_lite.ranking.ratings import fit
-from vrt_lite.records.ladders import ExcludedClip, RankedClip, Ranking
+from vrt_lite.records.ladders import ExcludedClip, Progress, RankedClip, Ranking
 from vrt_lite.records.pairs import Result
-from vrt_lite.records.progress import Progress
 from vrt_lite.runs.judging import RunClock, Task, judge_all
 from vrt_lite.runs.store import Identity, Store
 from vrt_lite.shortage import ThreadPool

@@ -24,9 +24,8 @@ from vrt_lite.interfaces import TimeRange
 from vrt_lite.ranking.entries import Group, list_videos
 from vrt_lite.ranking.rank import Label, RankWatcher, RankWork
 from vrt_lite.ranking.rank_run import ClipGroup, Effort
-from vrt_lite.records.ladders import ExcludedClip, Ranking
+from vrt_lite.records.ladders import ExcludedClip, Progress, Ranking
 from vrt_lite.records.pairs import Result
-from vrt_lite.records.progress import Progress
 from vrt_lite.runs.store import Store
 
 if TYPE_CHECKING:

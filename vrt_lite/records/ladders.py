@@ -167,3 +167,15 @@ class Ranking(Record, frozen=True, omit_defaults=True):
     def after(self, before: Ranking) -> Ranking:
         """Return this ranking as that of the best clips of another one."""
         return replace(self, before=before)
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far work has come: `done` of at most `most` judgements, or bytes of a model, which `words` name.
+
+    A ranking takes fewer judgements if the order is certain before. `seconds_left` is None until known.
+    """
+
+    done: int
+    most: int
+    seconds_left: float | None = None
+    words: str = ""

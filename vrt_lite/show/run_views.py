@@ -17,8 +17,8 @@ from vrt_lite.show.words import count_of, describe_event, format_range, format_t
 if TYPE_CHECKING:
     from vrt_lite.ranking.rank import Label
     from vrt_lite.ranking.rank_run import ClipGroup
+    from vrt_lite.records.ladders import Progress
     from vrt_lite.records.pairs import Result
-    from vrt_lite.records.progress import Progress
 
 _LONG_SECONDS: Final = 60.0
 """What takes as long is said on a terminal too before it begins."""

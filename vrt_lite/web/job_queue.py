@@ -30,7 +30,7 @@ from vrt_lite.errors import ShortageError, UsageError, VrtError
 from vrt_lite.interfaces import Stop
 from vrt_lite.reading import read_json
 from vrt_lite.records.judgement import PlainData
-from vrt_lite.records.progress import Progress
+from vrt_lite.records.ladders import Progress
 from vrt_lite.runs.database import Owner, is_alive, new_owner
 from vrt_lite.shortage import ThreadPool
 from vrt_lite.web.refusals import RefusedRequestError, describe_error

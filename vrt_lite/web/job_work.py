@@ -32,9 +32,8 @@ from vrt_lite.ranking.rank import Label, rank_clips
 from vrt_lite.ranking.rank_run import ClipGroup, Effort
 from vrt_lite.records.joining import add_warning, warn_of_one_order
 from vrt_lite.records.judgement import Judgement, PlainData
-from vrt_lite.records.ladders import Ladder, Ranking
+from vrt_lite.records.ladders import Ladder, Progress, Ranking
 from vrt_lite.records.pairs import Result, join_results
-from vrt_lite.records.progress import Progress
 from vrt_lite.runs.history import begin_daily_run
 from vrt_lite.runs.judging import Task, judge_all
 from vrt_lite.runs.run import Run
