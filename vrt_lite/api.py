@@ -65,7 +65,7 @@ class Judge:
             raise UsageError("Evidence is what is measured: it cannot be given to a judge without measuring.")
         given: dict[str, Source] = {"model": "option"} if model is not None else {}
         self.settings = replace(settings, sources={**given, **settings.sources})
-        self._measures = measures
+        self._measures, self.jobs = measures, jobs
         wanted = WantedJudge(model, projector, self.settings, backend, measures, jobs, verbose)
         self._comparer: Comparer | WorkerComparer
         if process:

@@ -65,7 +65,7 @@ class Scored:
 
     def rank(self, clips: list[Path], *, prompt: str = "A grey.", jobs: int = 1, **options: Any) -> Ranking:
         with self.judge(jobs) as judge:
-            options |= {"watcher": unwatched(), "jobs": jobs}
+            options |= {"watcher": unwatched()}
             return rank_clips([group(clips, prompt=prompt)], store=self._store, judge=judge, **options)
 
 

@@ -222,8 +222,8 @@ def test_only_folders_are_watched_and_they_may_be_away_for_a_while(renders: Path
 def test_a_server_judges_several_pairs_at_once(renders: Path, store: Store) -> None:
     write_grey(renders / "c.mp4", 200)
     with serving(says(FINAL)) as server:
-        judge = Judge(backend=Remote(server.url, served_model="judge"))
-        _, recorder = watched(renders, store, all_judged(3), judge, jobs=3)
+        judge = Judge(backend=Remote(server.url, served_model="judge"), jobs=3)
+        _, recorder = watched(renders, store, all_judged(3), judge)
     assert len(set(recorder.pairs)) == len(server.bodies) == 6
 
 

@@ -31,6 +31,7 @@ _GROUPS: Final = {
 }
 """The commands; first what most people want."""
 _HOMES: Final = {
+    "score": "rank",
     "history": "runs",
     "show": "runs",
     "export": "runs",
@@ -204,7 +205,7 @@ def _drop_output(stream: TextIO) -> None:
 
 def _print_error(message: str, status: int) -> int:
     """Print a line on stderr, if that can be written, and return the status."""
-    from vrt_lite.show.wrapping import print_wrapped  # noqa: PLC0415
+    from vrt_lite.show.words import print_wrapped  # noqa: PLC0415
 
     try:
         print_wrapped(f"vrt-lite: {message}", sys.stderr)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -25,6 +25,7 @@ from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import collect_votes, rate_group
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
 from vrt_lite.ranking.rank_run import (
+    ALL_PAIRS,
     ALL_PAIRS_UP_TO,
     CONFIDENCE,
     ClipGroup,
@@ -73,24 +74,12 @@ class RankWatcher(Protocol):
         ...
 
 
-def rank_clips(
-    groups: Sequence[Group],
-    *,
-    store: Store,
-    judge: Judge,
-    watcher: RankWatcher,
-    effort: Effort | None = None,
-    name: str | None = None,
-    jobs: int = 1,
-) -> Ranking:
-    """Rank the clips of each group. The same call resumes where an earlier one stopped.
+def rank_clips(groups: Sequence[Group], **options: Any) -> Ranking:
+    """Rank the clips of each group; the options are those of `RankWork`. The same call resumes where one stopped.
 
-    `name` is the run's name in the store; by default it is made from clips, prompts and judge. UsageError if a run of
-    that name was made with another judge or prompt. `judge` is loaded only if something is left to judge. Raises
-    UsageError or VideoError if no group has two clips that can be used, and what the judge raises; NoVerdictError and
-    VideoError of a pair are kept as its result.
+    Raises what `RankWork` and the judge raise; NoVerdictError and VideoError of a pair are kept as its result.
     """
-    work = RankWork(groups, store=store, judge=judge, watcher=watcher, effort=effort, name=name, jobs=jobs)
+    work = RankWork(groups, **options)
     work.judge_missing()
     return work.rate()
 
@@ -108,14 +97,18 @@ class RankWork:
         store: Store,
         judge: Judge,
         watcher: RankWatcher,
-        effort: Effort | None = None,
+        effort: Effort = ALL_PAIRS,
         name: str | None = None,
-        jobs: int = 1,
         least_clips: int | None = None,
     ) -> None:
-        """Find the clips and all that is known of them. Groups of fewer than `least_clips` are left out."""
-        self._store, self._judge, self._watcher, self._jobs = store, judge, watcher, jobs
-        self.effort = effort = (effort or Effort()).for_judge(judge)
+        """Find the clips and all that is known of them. Groups of fewer than `least_clips` are left out.
+
+        `name` is the run's name in the store; by default it is made from clips, prompts and judge. UsageError if a run
+        of that name was made with another judge or prompt. UsageError or VideoError if no group has two clips that can
+        be used. `judge` is loaded only if something is left to judge.
+        """
+        self._store, self._judge, self._watcher = store, judge, watcher
+        self.effort = effort = effort.for_judge(judge)
         self._left_out: list[ExcludedClip] = []
         gathered = [self._gather(group) for group in groups]
         facts = {f"prompt of group {group.name!r}" if group.name else "prompt": group.prompt for group in gathered}
@@ -132,7 +125,6 @@ class RankWork:
         self.about = RankAbout(
             groups=tuple(ClipGroup(group.name, group.prompt, _find_absolute(group.clips)) for group in self.groups),
             prompts=tuple(dict.fromkeys(group.prompt for group in self.groups)),
-            judge=identity.judge,
             model=identity.model,
             scope=judge.scope,
             options=effort,
@@ -190,7 +182,7 @@ class RankWork:
         """Judge what the ranking needs and the store does not have, as long as it is to `go_on`."""
         tasks = _choose_tasks(self.groups, self.effort)
         first = next(tasks, None)
-        clock = RunClock(self._judge.predict(first.first) if first else None, jobs=self._jobs)
+        clock = RunClock(self._judge.predict(first.first) if first else None, jobs=self._judge.jobs)
         done, most = self.count()
         self._watcher.begins(self.groups, Progress(done, most), clock.predict(most - done))
 
@@ -204,8 +196,8 @@ class RankWork:
             self._watcher.judged(label, result, Progress(done, most, clock.seconds_left(most - done)))
 
         every = takewhile(lambda _: go_on(), chain((first,), tasks) if first else tasks)
-        tell, jobs = self._watcher.observe, self._jobs
-        judge_all(every, self.run, store=self._store, judge=self._judge, jobs=jobs, done=add_result, observe=tell)
+        options: Any = {"jobs": self._judge.jobs, "observe": self._watcher.observe}
+        judge_all(every, self.run, store=self._store, judge=self._judge, done=add_result, **options)
 
     def rate(self) -> Ranking:
         """Rate the clips by what is judged by now. Pairs that follow from clips judged by themselves are listed too."""

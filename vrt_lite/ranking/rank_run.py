@@ -19,7 +19,7 @@ from vrt_lite.records.pairs import JudgedPair, Result, derive_result, join_resul
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
-    from vrt_lite.runs.run import Run
+    from vrt_lite.runs.store import Run
 
 
 class ClipGroup(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -122,15 +122,18 @@ class Effort:
         return done, max(done, possible if self.budget is None else min(possible, self.budget))
 
 
+ALL_PAIRS = Effort()
+"""What is judged if nothing else is said."""
+
+
 class RankAbout(Record, frozen=True, kw_only=True):
-    """The clips in their groups, the judge's key, its model's name and scope, and how much was to be judged."""
+    """The clips in their groups, the judge's name and scope, and how much was to be judged."""
 
     groups: tuple[ClipGroup, ...] = ()
     prompts: tuple[str, ...] = ()
-    judge: str = ""
     model: str = ""
     scope: str = ""
-    options: Effort = Effort()
+    options: Effort = ALL_PAIRS
     left_out: tuple[ExcludedClip, ...] = ()
 
     @property

@@ -15,7 +15,7 @@ from vrt_lite.protocol.messages import KEYS, Choice
 from vrt_lite.protocol.verdict import MIRROR, Preference, describe
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.pairs import JudgedPair
-from vrt_lite.runs.run import Run
+from vrt_lite.runs.store import Run
 
 Format = Literal["csv", "jsonl"]
 _CHANCES = ("tie", "1", "2")

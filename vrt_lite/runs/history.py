@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vrt_lite.errors import StoreError, UsageError, VideoError, Warned
-from vrt_lite.records.joining import add_warning
-from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.judgement import Judgement, add_warning
 from vrt_lite.records.pairs import JudgedPair, Question
 from vrt_lite.runs.store import Identity, Run, Store
 from vrt_lite.settings import BothOrders

@@ -32,6 +32,6 @@ def show_verdict(judgement: Judgement, *, advise: bool = False) -> None:
             show_better_judge(judgement)
     else:
         from vrt_lite.show.pair_words import verdict_lines  # noqa: PLC0415
-        from vrt_lite.show.wrapping import print_lines  # noqa: PLC0415
+        from vrt_lite.show.words import print_lines  # noqa: PLC0415
 
         print_lines(verdict_lines(judgement))

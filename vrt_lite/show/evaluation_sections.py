@@ -22,8 +22,8 @@ from vrt_lite.show.words import (
     count_of,
     list_warnings,
     name_judge,
+    print_lines,
 )
-from vrt_lite.show.wrapping import print_lines
 
 if TYPE_CHECKING:
     from vrt_lite.records.figures import Accuracy, Coverage, Figures, Share

@@ -11,8 +11,7 @@ from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import describe
 from vrt_lite.show.table import GAP, begin_table, print_columns
-from vrt_lite.show.words import Glyphs, console_on, glyphs_for, list_warnings, name_judge, safe
-from vrt_lite.show.wrapping import cut_middle, print_lines
+from vrt_lite.show.words import Glyphs, console_on, cut_middle, glyphs_for, list_warnings, name_judge, print_lines, safe
 
 if TYPE_CHECKING:
     from pathlib import Path

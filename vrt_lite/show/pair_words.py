@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vrt_lite.protocol.messages import Dimension, Odds
     from vrt_lite.records.judgement import Judgement
     from vrt_lite.records.pairs import JudgedPair
-    from vrt_lite.runs.run import Run
+    from vrt_lite.runs.store import Run
 
 _CONFIDENCE = ("low", "medium", "high", "very high", "confirmed")
 
@@ -246,7 +246,7 @@ def describe_pair(run: Run, pair: JudgedPair) -> dict[str, Any]:
 def show_comparisons(run: Run, *, judge: str) -> None:
     """Print a line for each comparison, then the judge's and the run's names."""
     from vrt_lite.show.table import show_table  # noqa: PLC0415
-    from vrt_lite.show.wrapping import print_lines  # noqa: PLC0415
+    from vrt_lite.show.words import print_lines  # noqa: PLC0415
 
     rows = [
         [of["first"], of["second"], of["words"], str(of["orders"] or ""), " ".join(of["prompt"].split())]

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vrt_lite.show.words import console_on, safe
-from vrt_lite.show.wrapping import print_lines
+from vrt_lite.show.words import console_on, print_lines, safe
 
 if TYPE_CHECKING:
     from rich.table import Table

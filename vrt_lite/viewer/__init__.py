@@ -18,7 +18,7 @@ from vrt_lite.viewer.page_file import write_json, write_packed, write_page
 from vrt_lite.viewer.run_view import RunView, make_pair_table, prepare_pair, write_title
 
 if TYPE_CHECKING:
-    from vrt_lite.runs.run import Run
+    from vrt_lite.runs.store import Run
 
 _PAIR_BYTES = 2_300_000
 """Bytes of pictures in the report of one pair: with all else it stays under 3 MB."""

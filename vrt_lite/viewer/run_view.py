@@ -27,7 +27,7 @@ from vrt_lite.withholding import withhold_alignment
 
 if TYPE_CHECKING:
     from vrt_lite.records.labelled import EvalCase
-    from vrt_lite.runs.run import Run
+    from vrt_lite.runs.store import Run
 
 _QUOTED = ("text", "snapshot", "thought")
 """Fields of a round that quote the judge."""

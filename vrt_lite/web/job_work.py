@@ -30,14 +30,12 @@ from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import Label, rank_clips
 from vrt_lite.ranking.rank_run import ClipGroup, Effort
-from vrt_lite.records.joining import add_warning, warn_of_one_order
-from vrt_lite.records.judgement import Judgement, PlainData
+from vrt_lite.records.judgement import Judgement, PlainData, add_warning, warn_of_one_order
 from vrt_lite.records.ladders import Ladder, Progress, Ranking
 from vrt_lite.records.pairs import Result, join_results
 from vrt_lite.runs.history import begin_daily_run
 from vrt_lite.runs.judging import Task, judge_all
-from vrt_lite.runs.run import Run
-from vrt_lite.runs.store import Store
+from vrt_lite.runs.store import Run, Store
 from vrt_lite.settings import Source
 from vrt_lite.show.pair_words import list_verdict
 from vrt_lite.show.run_views import describe_judgement
@@ -115,7 +113,6 @@ class JobWork:
             watcher=self,
             effort=effort,
             name=name,
-            jobs=self.state.choice.jobs,
         )
         if isinstance(body, RewardsBody):
             return _list_rewards(ranking, list(zip(body.clips, paths, strict=True)), self.store)
