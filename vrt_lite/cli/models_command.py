@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,7 +31,7 @@ _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 1
 )
 @click.option("--profile", type=FILE_PATH, help="Profile for it, not its own.")
 @quiet_option
-def pull(model: str, *, projector_type: str | None, profile: Path | None, quiet: bool) -> None:
+def pull(model: str, *, quiet: bool, **options: Any) -> None:
     """Fetch a model from the Hugging Face hub.
 
     \b
@@ -53,7 +52,7 @@ def pull(model: str, *, projector_type: str | None, profile: Path | None, quiet:
         if model in bundled_names():
             progress.say(f"{model} comes with vrt-lite; there is nothing to pull.")
             return
-        pulled = pull_model(model, progress=progress, projector_type=projector_type, profile=profile)
+        pulled = pull_model(model, progress=progress, **options)
         progress.say(f"ready: vrt-lite compare a.mp4 b.mp4 --model {pulled.manifest.name}")
     if not quiet:
         click.echo(str(pulled.folder))

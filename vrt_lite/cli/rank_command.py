@@ -1,4 +1,4 @@
-"""The commands that judge many clips: rank them, or score each. Parse, call, print; heavy modules are imported when needed."""
+"""The commands that rank clips, or score each. Parse, call, print; heavy modules are imported when needed."""
 
 from __future__ import annotations
 
