@@ -79,7 +79,7 @@ _HOMES = {
     "Ranking": "records.ladders",
     "Remote": "settings",
     "Result": "records.pairs",
-    "Run": "runs.run",
+    "Run": "runs.store",
     "ScriptedBackend": "backends.scripted",
     "Settings": "settings",
     "Store": "runs.store",

@@ -36,7 +36,7 @@ from vrt_lite.errors import StoreError, UsageError, VideoError
 from vrt_lite.interfaces import Observe, ignore
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Finish, Judge
+    from vrt_lite.api import Finish
     from vrt_lite.records.judgement import Judgement
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import BothOrders
@@ -117,6 +117,8 @@ def compare(
 
         check_place(sheet)
         finish = functools.partial(draw_sheet, path=sheet)
+    from vrt_lite.runs.history import compare_once  # noqa: PLC0415
+
     with _open_store(store) as kept, contextlib.ExitStack() as stack:
         found: dict[str, Any] = {"digest": kept.digest} if kept else {}
         opened = stack.enter_context(judge.open(verbose=verbose > 1, measures=measures, **found))
@@ -125,36 +127,14 @@ def compare(
             from vrt_lite.show.judge_view import JudgeView, OrderSorter  # noqa: PLC0415
 
             observe = OrderSorter(stack.enter_context(JudgeView(verbose=verbose > 0, live=verbose < 2)).observe)
-        asked: dict[str, Any] = {"prompt": prompt, "again": again or bool(trace or sheet), "measures": measures}
-        judgement, made = _find_or_judge(opened, clips, kept, observe, **asked, trace=trace, finish=finish)
+        opened.connect(observe)
+        work = functools.partial(opened.compare, *clips, prompt=prompt, observe=observe, trace=trace, finish=finish)
+        judgement, made = compare_once(work, opened, clips, prompt, store=kept, again=again or bool(trace or sheet))
     if made and not quiet:
         print_text(f"found: this was judged before, {format_time(made)}. To judge it anew: --again", err=True)
     print_judgement(judgement, as_json=as_json, advise=not quiet)
     if report:
         write_wanted(report, judgement, quiet=quiet)
-
-
-def _find_or_judge(
-    judge: Judge,
-    clips: tuple[Path, Path],
-    store: Store | None,
-    observe: Observe,
-    *,
-    prompt: str,
-    again: bool,
-    measures: bool,
-    **drawn: Any,
-) -> tuple[Judgement, float | None]:
-    """Return the judgement, and when it was made if it was found in the store."""
-    work = functools.partial(judge.compare, *clips, prompt=prompt, observe=observe, **drawn)
-    if store is None:
-        return work(), None
-    from vrt_lite.runs.history import compare_once, describe_orders  # noqa: PLC0415
-
-    judge.connect(observe)
-    orders = describe_orders(judge.settings.both_orders, judge.settings.confidence)
-    asked = orders if measures else f"{orders} unmeasured"
-    return compare_once(work, judge, clips, prompt, store=store, orders=asked, again=again)
 
 
 def print_judgement(judgement: Judgement, *, as_json: bool, advise: bool = True) -> None:

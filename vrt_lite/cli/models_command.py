@@ -15,7 +15,7 @@ from vrt_lite.machine import format_bytes
 
 if TYPE_CHECKING:
     from vrt_lite.evaluation.published import PublishedAccuracy
-    from vrt_lite.model_list import ListedModel
+    from vrt_lite.models.library import ListedModel
 
 HEADINGS = ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "TIME", "ANSWERS", "ACCURACY", "VERIFIED", "LICENCE")
 STATUS = "Exit status: 0 done, 2 usage, 4 model missing, damaged, refused or out of reach, 130 interrupted."
