@@ -19,7 +19,7 @@ from reports import Report
 
 from vrt_lite.cli import run as vrt_lite
 from vrt_lite.errors import OutOfMemoryError, UsageError, VideoError
-from vrt_lite.interfaces import Event, FrameStore, Observe, Sampling, Working
+from vrt_lite.interfaces import Event, FrameStore, Observe, Sampling, Stop, Working
 from vrt_lite.protocol.messages import KEYS, Conversation, Reply
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import look_at_clips, rank_clips
@@ -58,7 +58,7 @@ def test_it_says_how_many_clips_are_measured(greys: list[Path], tmp_path: Path) 
     (broken := tmp_path / "broken.mp4").write_text("no clip")
     clips = {path.name: path for path in (*greys, broken)}
     with judge_of(Brightness()) as judge:
-        looks = look_at_clips(clips, judge, told.append)
+        looks = look_at_clips(clips, judge, told.append, Stop())
     assert told == [Working(f"measuring the clips ({done} of 5)") for done in range(5)]
     assert list(looks) == list(clips)
     assert [name for name, look in looks.items() if isinstance(look, VideoError)] == ["broken.mp4"]

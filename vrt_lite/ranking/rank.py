@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec.structs import replace
 
 from vrt_lite.errors import MissingClipError, UsageError, VideoError, WorkerEndedError
-from vrt_lite.interfaces import Event, Observe, TimeRange, Working
+from vrt_lite.interfaces import Event, Observe, Stop, TimeRange, Working
 from vrt_lite.measures.flags import Flag, describe_flags, find_flags
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.ranking.entries import Group
@@ -100,14 +100,15 @@ class RankWork:
         effort: Effort = ALL_PAIRS,
         name: str | None = None,
         least_clips: int | None = None,
+        stop: Stop | None = None,
     ) -> None:
         """Find the clips and all that is known of them. Groups of fewer than `least_clips` are left out.
 
         `name` is the run's name in the store; by default it is made from clips, prompts and judge. UsageError if a run
         of that name was made with another judge or prompt. UsageError or VideoError if no group has two clips that can
-        be used. `judge` is loaded only if something is left to judge.
+        be used. `judge` is loaded only if something is left to judge. Another thread may end all with `stop`.
         """
-        self._store, self._judge, self._watcher = store, judge, watcher
+        self._store, self._judge, self._watcher, self._stop = store, judge, watcher, stop or Stop()
         self.effort = effort = effort.for_judge(judge)
         self._left_out: list[ExcludedClip] = []
         gathered = [self._gather(group) for group in groups]
@@ -116,7 +117,7 @@ class RankWork:
         self.run = run = store.begin(name or _name_run(gathered, identity.judge), kind="rank", identity=identity)
         looks: dict[str, _Flags | VideoError] = {of.sha256: of.flags for of in read_rank_about(run).clips}
         unknown = {clip.sha256: clip.path for of in gathered for clip in of.clips if clip.sha256 not in looks}
-        looks |= look_at_clips(unknown, judge, watcher.observe)
+        looks |= look_at_clips(unknown, judge, watcher.observe, self._stop)
         least = 2 - effort.pointwise if least_clips is None else least_clips
         self.groups = tuple(of for group in gathered if (of := self._choose(group, looks, least)))
         if not self.groups:
@@ -196,7 +197,7 @@ class RankWork:
             self._watcher.judged(label, result, Progress(done, most, clock.seconds_left(most - done)))
 
         every = takewhile(lambda _: go_on(), chain((first,), tasks) if first else tasks)
-        options: Any = {"jobs": self._judge.jobs, "observe": self._watcher.observe}
+        options: Any = {"jobs": self._judge.jobs, "observe": self._watcher.observe, "stop": self._stop}
         judge_all(every, self.run, store=self._store, judge=self._judge, done=add_result, **options)
 
     def rate(self) -> Ranking:
@@ -269,10 +270,13 @@ def _name_run(groups: Iterable[ClipGroup], judge_key: str) -> str:
     return f"rank-{hashlib.sha256(json.dumps([judge_key, facts]).encode()).hexdigest()[:8]}"
 
 
-def look_at_clips(clips: Mapping[str, Path], judge: Judge, observe: Observe) -> dict[str, _Flags | VideoError]:
+def look_at_clips(
+    clips: Mapping[str, Path], judge: Judge, observe: Observe, stop: Stop
+) -> dict[str, _Flags | VideoError]:
     """Open and measure each clip; return its flags, or why it cannot be opened."""
 
     def look(path: Path) -> _Flags | VideoError:
+        stop.check()
         try:
             judge.look_at(path)
         except VideoError as error:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -91,7 +92,8 @@ class JobWork:
             self.job.tell(Progress(number, len(orders)))
             self.job.add("pair", clips=about, exchanged=self._exchanged)
             task = Task(*order, body.prompt)
-            judge_all(iter([task]), run, store=self.store, judge=self.judge, done=keep, observe=self.observe)
+            options: Any = {"observe": self.observe, "stop": self.job.stop}
+            judge_all(iter([task]), run, store=self.store, judge=self.judge, done=keep, **options)
         judgement = _read_judgement(run, results, clips, body)
         return {"judgement": judgement.to_json(), "lines": list_verdict(judgement), "run": run.name}
 
@@ -113,6 +115,7 @@ class JobWork:
             watcher=self,
             effort=effort,
             name=name,
+            stop=self.job.stop,
         )
         if isinstance(body, RewardsBody):
             return _list_rewards(ranking, list(zip(body.clips, paths, strict=True)), self.store)
