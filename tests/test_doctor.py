@@ -26,7 +26,8 @@ from vrt_lite import models
 from vrt_lite.advice import install_engine
 from vrt_lite.backends import describe_machine
 from vrt_lite.cli import run
-from vrt_lite.diagnosis import Finding, all_checks, diagnose
+from vrt_lite.diagnosis import all_checks, diagnose
+from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.machine import Gpu, Machine, MachineMemory
 from vrt_lite.models import find, library

@@ -21,7 +21,7 @@ from judgements import FINAL, ONE, TIED, TWO, call, judgement, sure, verdict_of,
 from terminals import Terminal
 
 from vrt_lite.cli import run
-from vrt_lite.diagnosis import Finding
+from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.errors import Warned
 from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.measures import MEASURES, compare_values

@@ -32,6 +32,7 @@ from vrt_lite.cli.options import (
 )
 from vrt_lite.cli.report_command import take_report, write_wanted
 from vrt_lite.clip_files import add_rate, find_files
+from vrt_lite.disk import file_sha256
 from vrt_lite.errors import StoreError, UsageError, VideoError
 from vrt_lite.interfaces import Observe, ignore
 
@@ -109,32 +110,36 @@ def compare(
     if find_source("confidence") and judge.settings.both_orders != "auto":
         raise UsageError(f"--skip-second-at {judge.settings.confidence:g} is about --orders auto: give both.")
     one, other = add_rate([Path(a), Path(b)], fps)
-    clips = one, other
-    _check_outputs(clips, {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
-    finish: Finish | None = None
-    if sheet:
-        from vrt_lite.show.sheet import check_place, draw_sheet  # noqa: PLC0415 - Pillow only for a sheet
-
-        check_place(sheet)
-        finish = functools.partial(draw_sheet, path=sheet)
+    _check_outputs((one, other), {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
+    finish = _prepare_sheet(sheet) if sheet else None
     from vrt_lite.runs.history import compare_once  # noqa: PLC0415
 
     with _open_store(store) as kept, contextlib.ExitStack() as stack:
-        found: dict[str, Any] = {"digest": kept.digest} if kept else {}
-        opened = stack.enter_context(judge.open(verbose=verbose > 1, measures=measures, **found))
+        digest = kept.digest if kept else file_sha256
+        opened = stack.enter_context(judge.open(verbose=verbose > 1, measures=measures, digest=digest))
         observe: Observe = ignore
         if not (quiet or as_json):
             from vrt_lite.show.judge_view import JudgeView, OrderSorter  # noqa: PLC0415
 
             observe = OrderSorter(stack.enter_context(JudgeView(verbose=verbose > 0, live=verbose < 2)).observe)
         opened.connect(observe)
-        work = functools.partial(opened.compare, *clips, prompt=prompt, observe=observe, trace=trace, finish=finish)
-        judgement, made = compare_once(work, opened, clips, prompt, store=kept, again=again or bool(trace or sheet))
+        work = functools.partial(opened.compare, one, other, prompt=prompt, observe=observe, trace=trace, finish=finish)
+        judgement, made = compare_once(
+            work, opened, (one, other), prompt, store=kept, again=again or bool(trace or sheet)
+        )
     if made and not quiet:
         print_text(f"found: this was judged before, {format_time(made)}. To judge it anew: --again", err=True)
     print_judgement(judgement, as_json=as_json, advise=not quiet)
     if report:
         write_wanted(report, judgement, quiet=quiet)
+
+
+def _prepare_sheet(sheet: Path) -> Finish:
+    """Return what draws the sheet. UsageError for a path that it cannot be written to."""
+    from vrt_lite.show.sheet import check_place, draw_sheet  # noqa: PLC0415 - Pillow only for a sheet
+
+    check_place(sheet)
+    return functools.partial(draw_sheet, path=sheet)
 
 
 def print_judgement(judgement: Judgement, *, as_json: bool, advise: bool = True) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -27,6 +27,7 @@ from vrt_lite.errors import UsageError
 from vrt_lite.stored_settings import Number
 
 if TYPE_CHECKING:
+    from vrt_lite.records.judgement import PlainData
     from vrt_lite.runs.store import Run, RunInfo
 
 STATUS = "Exit status: 0 done, 2 usage, 7 the store is damaged, or cannot be read or written, 130 interrupted."
@@ -85,7 +86,7 @@ def show(run: str, *, store: Path | None, as_json: bool, verbose: bool) -> None:
             _show_results(found, verbose=verbose)
 
 
-def _read_results(run: Run) -> dict[str, Any]:
+def _read_results(run: Run) -> PlainData:
     from vrt_lite.run_api import read_figures, read_ladders  # noqa: PLC0415
     from vrt_lite.show.pair_words import list_comparisons  # noqa: PLC0415
 
@@ -167,7 +168,7 @@ def export(run: str, *, output: Path, overwrite: bool, store: Path | None) -> No
     print_text(f"{written - (form == '.csv')} judgement(s) of {found.name} are in {output}", err=True)
 
 
-def _to_json(info: RunInfo) -> dict[str, Any]:
+def _to_json(info: RunInfo) -> PlainData:
     return asdict(info) | {name: format_time(getattr(info, name), whole=True) for name in ("created", "updated")}
 
 
@@ -244,7 +245,7 @@ def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_
                 print_text(f"judged {format_time(made)}")
 
 
-def _list_cells(entry: dict[str, Any]) -> tuple[str, ...]:
+def _list_cells(entry: PlainData) -> tuple[str, ...]:
     when = entry["made"][:16].replace("T", " ")
     prompt = shorten(entry["prompt"], _PROMPT_CHARACTERS)
     return (entry["id"][:_ID_CHARACTERS], when, entry["first"], entry["second"], entry["words"], entry["judge"], prompt)

@@ -26,7 +26,7 @@ from vrt_lite.advice import (
     move_aside,
     unset_variable,
 )
-from vrt_lite.diagnosis import Finding, reinstall
+from vrt_lite.diagnosis.finding import Finding, reinstall
 from vrt_lite.disk import HOME_VARIABLE, data_home, home, settings_path
 from vrt_lite.errors import ASK_DOCTOR, ModelError, StoreError, UsageError, VrtError
 from vrt_lite.machine import Machine, MachineMemory, format_bytes

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from vrt_lite.advice import command
 from vrt_lite.api import Judge
-from vrt_lite.diagnosis import Finding
+from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.protocol.verdict import odds_of
 from vrt_lite.records.judgement import Judgement

@@ -124,7 +124,9 @@ class RankWork:
             flags = (look for look in looks.values() if not isinstance(look, VideoError))
             raise _too_few(self._left_out, flagged=effort.exclude_flagged and any(flags))
         self.about = RankAbout(
-            groups=tuple(ClipGroup(group.name, group.prompt, _find_absolute(group.clips)) for group in self.groups),
+            groups=tuple(
+                replace(of, clips=tuple(replace(c, path=c.path.absolute()) for c in of.clips)) for of in self.groups
+            ),
             prompts=tuple(dict.fromkeys(group.prompt for group in self.groups)),
             model=identity.model,
             scope=judge.scope,
@@ -216,10 +218,6 @@ class RankWork:
             unread=sum(kind in _UNREAD for kind in failures),
             died=failures.count(WorkerEndedError.kind),
         )
-
-
-def _find_absolute(clips: Sequence[RankedClip]) -> tuple[RankedClip, ...]:
-    return tuple(replace(clip, path=clip.path.absolute()) for clip in clips)
 
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:

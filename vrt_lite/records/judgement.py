@@ -298,7 +298,7 @@ class Judgement:
         """The warnings with their kinds."""
         return tuple(map(Warned, self.warning_kinds, self.warnings))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> PlainData:
         """Plain data that follows the schema, and is read as the same judgement."""
         return {name: value for name, value in to_plain(self).items() if value or name not in _ABSENT_IF_EMPTY}
 
@@ -324,7 +324,7 @@ def to_plain(record: object) -> Any:
 class Record(msgspec.Struct, frozen=True):
     """A record that is kept or shown; its fields are the keys of its JSON."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> PlainData:
         """Return plain data."""
         return to_plain(self)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 from vrt_lite.measures.flags import Flag
 from vrt_lite.protocol.messages import DIMENSIONS
 from vrt_lite.protocol.verdict import Preference
-from vrt_lite.records.judgement import Record, to_plain
+from vrt_lite.records.judgement import PlainData, Record, to_plain
 from vrt_lite.records.pairs import Conditions, OrderCounts
 
 
@@ -140,7 +139,7 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, rename={"first": "
         """The clips with a measured fault, in the order given."""
         return tuple(number for number, clip in enumerate(self.clips) if clip.flags)
 
-    def to_json(self, *, pairs: bool = True) -> dict[str, Any]:
+    def to_json(self, *, pairs: bool = True) -> PlainData:
         """Return plain data. Without `pairs` it stays small."""
         return to_plain(self if pairs else replace(self, pairs=()))
 

@@ -89,7 +89,8 @@ def _describe_results(run: Run) -> Iterator[tuple[PlainData, Judgement | None, J
 
     The pair is about the clips as shown. A judgement that does not count, as a later one of its order does, has none.
     """
-    names, labelled = names_of(run), _read_labels(run)
+    names = {clip["sha256"]: clip["name"] for group in run.about.get("groups") or () for clip in group["clips"]}
+    labelled = _read_labels(run)
     both = (pair for pair in run.pairs() if pair.of_both or all(pair.verdicts))
     paired = {of.key: pair if of is pair.given else pair.mirrored() for pair in both for of in pair.results}
     for number, result in enumerate(run.results(), start=1):
@@ -107,12 +108,6 @@ def _describe_results(run: Run) -> Iterator[tuple[PlainData, Judgement | None, J
             "labels": labels,
         }
         yield {"number": number, "first": one, "second": two, **light, **told}, judgement, pair
-
-
-def names_of(run: Run) -> dict[str, str]:
-    """Return the names that a run gives its clips, by sha256, as far as it lists them."""
-    groups: list[PlainData] = run.about.get("groups") or []
-    return {clip["sha256"]: clip["name"] for group in groups for clip in group["clips"]}
 
 
 def _read_labels(run: Run) -> dict[str, tuple[list[int], dict[str, int]]]:

@@ -25,7 +25,7 @@ from vrt_lite.clip_files import find_files
 from vrt_lite.disk import data_home
 from vrt_lite.errors import MissingClipError, StoreError, UsageError, VideoError, VrtError
 from vrt_lite.reading import read_plain
-from vrt_lite.records.judgement import Judgement, exchange_clips, join_clips, join_judgements
+from vrt_lite.records.judgement import Judgement, PlainData, exchange_clips, join_clips, join_judgements
 from vrt_lite.records.labelled import EvalCase
 from vrt_lite.records.pairs import (
     DERIVED,
@@ -216,7 +216,7 @@ class Run:
         with self._write(lasting=lasting) as connection:
             connection.execute(f"INSERT INTO items (run, kind, key, value) VALUES (?, ?, ?, ?) {replacing}", values)
 
-    def items(self, kind: str, of: type[_T] = dict[str, Any]) -> Iterator[tuple[str, _T]]:
+    def items(self, kind: str, of: type[_T] = PlainData) -> Iterator[tuple[str, _T]]:
         """Yield the items of a kind, in the order in which they were first put; they are read a page at a time."""
         query = "SELECT id, key, value FROM items WHERE run = ? AND kind = ? AND id > ? ORDER BY id LIMIT ?"
         return ((key, self._store.parse(text, of)) for _, key, text in self._read_pages(query, kind))
@@ -402,7 +402,7 @@ class Store(Database):
             f"WHERE r.{_USED} GROUP BY r.id ORDER BY updated DESC, r.id DESC",
             DERIVED,
         )
-        return [RunInfo(*row[:-1], about=self.parse(row[-1], dict[str, Any])) for row in rows]
+        return [RunInfo(*row[:-1], about=self.parse(row[-1], PlainData)) for row in rows]
 
     def times(self, kind: Kind) -> dict[str, float]:
         """Return when each judgement of the runs of a kind was made, in Unix seconds, by its key."""
@@ -474,7 +474,7 @@ class Store(Database):
         if not rows:  # another process has deleted it meanwhile
             raise UsageError(f"There is no run {name!r}. See: vrt-lite runs")
         [(number, known, kind, about)] = rows
-        return Run(self, number, known, kind, self.parse(about, dict[str, Any]))
+        return Run(self, number, known, kind, self.parse(about, PlainData))
 
 
 def _list_differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

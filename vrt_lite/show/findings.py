@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from vrt_lite.diagnosis import Finding
+from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.show.words import console_on, count_of, safe, terminal_width, wrap_line
 
 _STYLES: Final = {"ok": "green", "note": "yellow", "problem": "bold red"}

@@ -15,7 +15,7 @@ from vrt_lite.errors import UsageError
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import MIRROR, describe
 from vrt_lite.ranking.rank_run import read_rank_about
-from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.judgement import Judgement, PlainData
 from vrt_lite.records.labelled import EvalAbout
 from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.show import pair_words
@@ -35,7 +35,7 @@ _QUOTED = ("text", "snapshot", "thought")
 
 def prepare_pair(
     judgement: Judgement, *, label: Mapping[str, Any] | None = None, warnings: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> PlainData:
     """Prepare a pair as plain data. `warnings` are shown beside those of the judgement.
 
     `label` is what people said of it: the `name` of their row, and `winners` by key in the order of the page.
@@ -138,7 +138,7 @@ class RunView:
         """Prepare the list of pairs: names, the prompt, who is better, the same in words, and marks."""
         return [self._make_row(pair) for pair in self.pairs]
 
-    def prepare_pair(self, number: int) -> dict[str, Any]:
+    def prepare_pair(self, number: int) -> PlainData:
         """Prepare a pair by its number from 1, as `pair_view.prepare_pair` does."""
         pair = self.pairs[number - 1]
         judgement = self.run.read_pair(pair)
@@ -160,7 +160,7 @@ class RunView:
             self._list_marks(pair),
         ]
 
-    def _find_label(self, pair: JudgedPair) -> dict[str, Any] | None:
+    def _find_label(self, pair: JudgedPair) -> PlainData | None:
         """Find the label of a pair, if it has one; a table's A is shown first in the order "given"."""
         for result in pair.results:
             if case := self.labels.get(result.key):

@@ -248,7 +248,7 @@ class JobQueue:
     `perform` does one in such a thread: it begins the job when its turn has come, and returns its result.
     """
 
-    def __init__(self, perform: Callable[[ServedJob], dict[str, Any]], files: JobFiles, *, threads: int = 1) -> None:
+    def __init__(self, perform: Callable[[ServedJob], PlainData], files: JobFiles, *, threads: int = 1) -> None:
         self._perform = perform
         self._files = files
         self._lock = RLock()
@@ -294,7 +294,9 @@ class JobQueue:
             with self._lock:
                 del self._jobs[job.id]
             raise
-        self._forget_old()
+        with self._lock:  # beyond a number: their judgements are in the store
+            for old in [old for old in self._jobs.values() if old.ended][:-_MOST_ENDED]:
+                del self._jobs[old.id]
 
     def find(self, id: str) -> ServedJob:  # noqa: A002
         """Find a job. RefusedRequestError if there is none, or it ended long ago."""
@@ -330,7 +332,7 @@ class JobQueue:
 
     def _do(self, job: ServedJob) -> None:
         """Do a job to its end, or until it is stopped. Whatever it does, the next one is served."""
-        result: dict[str, Any] | BaseException
+        result: PlainData | BaseException
         try:
             result = self._perform(job)
         except BaseException as error:
@@ -341,9 +343,3 @@ class JobQueue:
             self._files.forget(job)
         else:
             self._enter(job)
-
-    def _forget_old(self) -> None:
-        """Forget the oldest jobs that have ended, beyond a number: their judgements are in the store."""
-        with self._lock:
-            for job in [job for job in self._jobs.values() if job.ended][:-_MOST_ENDED]:
-                del self._jobs[job.id]

@@ -19,6 +19,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
 from vrt_lite.modes import WantedJudge
+from vrt_lite.records.judgement import PlainData
 from vrt_lite.runs.store import Store
 from vrt_lite.web.clip_store import ClipStore
 from vrt_lite.web.job_queue import JobFiles, JobQueue, ServedJob
@@ -43,7 +44,7 @@ class ServerState:
 
     def __init__(
         self,
-        perform: Callable[[ServedJob, ServerState], dict[str, Any]],
+        perform: Callable[[ServedJob, ServerState], PlainData],
         *,
         store: Path | None,
         folders: Sequence[Path],
