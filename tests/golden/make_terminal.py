@@ -38,7 +38,7 @@ from vrt_lite.show import show_verdict
 from vrt_lite.show.evaluation_sections import show_figures
 from vrt_lite.show.findings import show_findings
 from vrt_lite.show.leaderboard import show_conclusions, show_ladders
-from vrt_lite.show.table import show_table
+from vrt_lite.show.words import show_table
 
 GOLDEN = Path(__file__).parent / "terminal.txt"
 WIDTH = 80

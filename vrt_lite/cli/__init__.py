@@ -36,6 +36,7 @@ _HOMES: Final = {
     "show": "runs",
     "export": "runs",
     "pull": "models",
+    "convert": "models",
     "rm": "models",
     "cache": "models",
 }

@@ -209,7 +209,7 @@ def score(clips: tuple[str, ...], *, fps: str | None, recursive: bool, as_csv: b
     from vrt_lite.ranking.entries import read_entries  # noqa: PLC0415
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
     from vrt_lite.show.run_views import RankingView  # noqa: PLC0415
-    from vrt_lite.show.table import show_table  # noqa: PLC0415
+    from vrt_lite.show.words import show_table  # noqa: PLC0415
 
     groups = read_entries(clips, prompt=prompt, fps=fps, recursive=recursive)
 

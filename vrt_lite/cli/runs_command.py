@@ -62,7 +62,7 @@ def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: 
         elif as_json:
             print_json([_to_json(info) for info in opened.runs()])
         else:
-            from vrt_lite.show.table import show_table  # noqa: PLC0415
+            from vrt_lite.show.words import show_table  # noqa: PLC0415
 
             show_table(HEADINGS, [_row(info) for info in opened.runs()])
 
@@ -220,7 +220,7 @@ def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_
         raise UsageError("--rm deletes one comparison: give its ID. See: vrt-lite history")
     from vrt_lite.runs.history import find_compared, list_history  # noqa: PLC0415
     from vrt_lite.show.pair_words import describe_pair  # noqa: PLC0415
-    from vrt_lite.show.table import show_table  # noqa: PLC0415
+    from vrt_lite.show.words import show_table  # noqa: PLC0415
 
     with open_existing_store(store) as opened:
         if id is None:

@@ -55,15 +55,12 @@ class EvalWatcher(Protocol):
 
     def begins(self, judgements: int, predicted: TimeRange | None, /) -> None:
         """Called before judging: so many judgements are left, which will take `seconds` if that is known."""
-        ...
 
     def count(self, *, failed: bool, seconds_left: float | None) -> None:
         """Called when a pair is done."""
-        ...
 
     def observe(self, event: Event, /) -> None:
         """Called with each event of the judge."""
-        ...
 
 
 def name_run(found: LabelledSet, selection: PairSelection, judge: str) -> str:

@@ -63,15 +63,12 @@ class RankWatcher(Protocol):
 
     def begins(self, groups: Sequence[ClipGroup], progress: Progress, predicted: TimeRange | None, /) -> None:
         """Called before judging: what is done already, and how long the rest is to take."""
-        ...
 
     def judged(self, label: Label, result: Result, progress: Progress, /) -> None:
         """Called when a judgement was made, or found in the store."""
-        ...
 
     def observe(self, event: Event, /) -> None:
         """Called with each event of the judge."""
-        ...
 
 
 def rank_clips(groups: Sequence[Group], **options: Any) -> Ranking:

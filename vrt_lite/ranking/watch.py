@@ -115,7 +115,6 @@ class FolderWatcher(RankWatcher, Protocol):
 
     def changed(self, group: ClipGroup, progress: Progress, waiting: Mapping[Path, str], /) -> None:
         """Called when a clip came, changed or went, or is waited for; `waiting` says why it is."""
-        ...
 
 
 def watch_folders(

@@ -55,7 +55,7 @@ def compare_once(
         run, question = begin_daily_run(store, judge), _ask_pair(judge, store, clips, prompt)
         found = None if again else run.result(question)
         if found and found.verdict and (kept := run.judgement(found.key)):
-            return _name_clips(kept, clips), store.times("compare").get(found.key, time.time())
+            return name_clips(kept, clips), store.times("compare").get(found.key, time.time())
     except StoreError as error:
         return _add_not_kept(compare(), error), None
     except VideoError:  # judging says what is wrong with it
@@ -73,8 +73,8 @@ def _add_not_kept(judgement: Judgement, error: Exception) -> Judgement:
     return add_warning(judgement, Warned("not_kept", f"This comparison is not kept. {error}"))
 
 
-def _name_clips(judgement: Judgement, clips: tuple[Path, Path]) -> Judgement:
-    """The same judgement, of files with this content that may have had other names."""
+def name_clips(judgement: Judgement, clips: tuple[Path, Path]) -> Judgement:
+    """The same judgement, of files with this content: it may have been judged before under another name."""
     one, two = (replace(clip, path=str(path)) for clip, path in zip(judgement.inputs, clips, strict=True))
     return replace(judgement, inputs=(one, two))
 

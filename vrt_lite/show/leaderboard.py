@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Final
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import describe
-from vrt_lite.show.table import GAP, begin_table, print_columns
-from vrt_lite.show.words import Glyphs, console_on, cut_middle, glyphs_for, list_warnings, name_judge, print_lines, safe
+from vrt_lite.show.words import (
+    GAP,
+    Glyphs,
+    begin_table,
+    console_on,
+    cut_middle,
+    glyphs_for,
+    list_warnings,
+    name_judge,
+    print_columns,
+    print_lines,
+    safe,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

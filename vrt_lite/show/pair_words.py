@@ -11,7 +11,7 @@ from vrt_lite.profile import preset
 from vrt_lite.protocol.messages import DIMENSIONS, KEYS, OVERALL
 from vrt_lite.protocol.report import MEASURED_KEYS
 from vrt_lite.protocol.verdict import VIDEOS, Choice, Preference, Verdict, describe, headline, prefer
-from vrt_lite.show.words import DIMENSION_NAMES, count_of, safe
+from vrt_lite.show.words import DIMENSION_NAMES, count_of, print_lines, safe, show_table
 
 if TYPE_CHECKING:
     from vrt_lite.protocol.messages import Dimension, Odds
@@ -245,9 +245,6 @@ def describe_pair(run: Run, pair: JudgedPair) -> PlainData:
 
 def show_comparisons(run: Run, *, judge: str) -> None:
     """Print a line for each comparison, then the judge's and the run's names."""
-    from vrt_lite.show.table import show_table  # noqa: PLC0415
-    from vrt_lite.show.words import print_lines  # noqa: PLC0415
-
     rows = [
         [of["first"], of["second"], of["words"], str(of["orders"] or ""), " ".join(of["prompt"].split())]
         for of in list_comparisons(run)

@@ -1,7 +1,7 @@
 """The words that the terminal, the sheet and the report share: names, choices, outcomes, shares and times.
 
 Also how text is written: `safe` for any terminal, and as wide as it is: lines break between words, names lose their
-middle. A pipe gets all of it. rich is imported only when something is drawn.
+middle, a list of things is a table. A pipe gets all of it. rich is imported only when something is drawn.
 
 Video 1 is always the first clip given. Frames are numbered 1..N within their video.
 """
@@ -34,6 +34,7 @@ from vrt_lite.protocol.messages import OVERALL, FrameRef
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
+    from rich.table import Table
 
     from vrt_lite.interfaces import Event
     from vrt_lite.records.pairs import Conditions
@@ -52,8 +53,8 @@ OUTCOMES: Final = {
 }
 """How a round ended."""
 _EXCHANGED = ", clips exchanged"
-_JOINERS = "\u200c\u200d"  # invisible, but Persian and emoji are not spelled without them
-_WIDE_SPACES = "\u00a0\u3000"  # not "printable" to Python
+_HARMLESS = "\u200c\u200d\u00a0\u3000"
+"""Joiners, without which Persian and emoji are not spelled, and wide spaces: they are not "printable" to Python."""
 STYLES: Final = ("dim", "cyan", "magenta")
 """By choice: tie, video 1, video 2. There is no blue, which is hard to read on most dark terminals."""
 SIDE_COLOURS: Final = ("#6b7078", "#0b7285", "#a61e6d")
@@ -207,12 +208,10 @@ def safe(text: str, *, lines: bool = False, encoding: str = "utf-8") -> str:
     if lines:
         text = text.replace("\t", "    ")
     if not text.isprintable():
-        text = "".join(c if _shows(c) or (lines and c == "\n") else ascii(c)[1:-1] for c in text)
+        text = "".join(
+            c if c.isprintable() or c in _HARMLESS or (lines and c == "\n") else ascii(c)[1:-1] for c in text
+        )
     return text if text.isascii() else text.encode(encoding, "backslashreplace").decode(encoding)
-
-
-def _shows(character: str) -> bool:
-    return character.isprintable() or character in _JOINERS or character in _WIDE_SPACES
 
 
 def console_on(stream: TextIO) -> Console:
@@ -225,6 +224,8 @@ def console_on(stream: TextIO) -> Console:
 _COMMAND = re.compile(r"(?<=: )vrt-lite [^(;,]+[^(;, ]")
 _JOINT = "\x1f"  # stands for a space at which no line breaks; `safe` lets none through
 _NARROWEST = 20
+GAP = 2
+"""Cells between two columns of a table."""
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -280,3 +281,59 @@ def cut_middle(name: str, width: int, *, ellipsis: str = "…") -> str:
 def cut_words(text: str, width: int, *, ellipsis: str = "…") -> str:
     """Cut the middle out of the words that are wider than a line, so that no word of the text breaks."""
     return " ".join(cut_middle(word, width, ellipsis=ellipsis) for word in text.split(" "))
+
+
+def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under their headings; no row is cut short, and a column without a value is left out.
+
+    On a terminal only the widest column breaks, between words. Where even so the table is too wide, each value gets a
+    line of its own below the first one of its row.
+    """
+    columns = [column for column in zip(headings, *rows, strict=True) if any(column[1:]) or not rows]
+    if not sys.stdout.isatty():
+        print_columns(columns)
+        return
+    from rich.cells import cell_len
+    from rich.measure import Measurement
+
+    console, table = console_on(sys.stdout), begin_table()
+    shown = [[safe(cell, encoding=console.encoding) for cell in column] for column in columns]
+    widths = [max(map(cell_len, column)) for column in shown]
+    for (heading, *_), width in zip(shown, widths, strict=True):
+        table.add_column(heading, width=width if width < max(widths) else None)
+    for row in zip(*(cells for _, *cells in shown), strict=True):
+        table.add_row(*row)
+    needed = Measurement.get(console, console.options.update(width=2 * sum(widths)), table).minimum
+    if needed > console.width:
+        _print_records(columns)
+    else:
+        console.print(table)
+
+
+def begin_table() -> Table:
+    """Return a table without lines and columns yet."""
+    from rich.table import Table
+
+    return Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, GAP, 0, 0),
+        header_style="dim",
+        caption_style="dim",
+        caption_justify="left",
+    )
+
+
+def _print_records(columns: Sequence[Sequence[str]]) -> None:
+    """Print each row as lines: its first value, and below it every other one after its heading."""
+    (_, *names), *others = columns
+    for at, name in enumerate(names, start=1):
+        named = ((column[0].lower(), column[at]) for column in others if column[at])
+        print_lines([name, *(f"  {f'{heading} {cell}'.strip()}" for heading, cell in named)])
+
+
+def print_columns(columns: Sequence[Sequence[str]]) -> None:
+    """Print columns, each of which begins with its heading, as plain lines."""
+    shown = [[safe(cell, encoding=sys.stdout.encoding or "utf-8") for cell in column] for column in columns]
+    for row in zip(*([cell.ljust(max(map(len, column))) for cell in column] for column in shown), strict=True):
+        print("  ".join(row).rstrip())

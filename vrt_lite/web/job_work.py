@@ -34,7 +34,7 @@ from vrt_lite.ranking.rank_run import ClipGroup, Effort
 from vrt_lite.records.judgement import Judgement, PlainData, add_warning, warn_of_one_order
 from vrt_lite.records.ladders import Ladder, Progress, Ranking
 from vrt_lite.records.pairs import Result, join_results
-from vrt_lite.runs.history import begin_daily_run
+from vrt_lite.runs.history import begin_daily_run, name_clips
 from vrt_lite.runs.judging import Task, judge_all
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.settings import Source
@@ -211,12 +211,10 @@ def _read_judgement(run: Run, results: list[Result], clips: tuple[Path, Path], b
         # It may have been judged before, for someone else: their names are not told.
         message = _NAME.sub("A clip ", failed.error)
         raise RefusedRequestError(404 if failed.failure == "missing_clip" else 422, failed.failure, message)
-    # The same content may have been judged before under another name.
-    inputs = tuple(replace(clip, path=str(path)) for clip, path in zip(judgement.inputs, clips, strict=True))
     source: dict[str, Source] = {"both_orders": "option"} if body.both_orders else {}
     sources = {**judgement.settings.sources, **source}
     settings = replace(judgement.settings, both_orders=body.both_orders, sources=sources)
-    judgement = replace(judgement, inputs=inputs, settings=settings)
+    judgement = replace(name_clips(judgement, clips), settings=settings)
     if len(judgement.orders) == 1 and len(results) == 2:
         judgement = add_warning(judgement, warn_of_one_order(judgement.orders[0].first))
     return judgement
