@@ -33,8 +33,7 @@ from vrt_lite.records.judgement import PlainData
 from vrt_lite.records.ladders import Progress
 from vrt_lite.runs.database import Owner, is_alive, new_owner
 from vrt_lite.shortage import ThreadPool
-from vrt_lite.web.refusals import RefusedRequestError, describe_error
-from vrt_lite.web.request_bodies import BODIES, MOST_BODY_BYTES, JobKind, read_body
+from vrt_lite.web.requests import BODIES, MOST_BODY_BYTES, JobKind, RefusedRequestError, describe_error, read_body
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 LOOK_SECONDS = 0.05

@@ -44,8 +44,7 @@ from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event, list
 from vrt_lite.viewer.clip_media import place_served
 from vrt_lite.viewer.overview import describe_ladder
 from vrt_lite.web.job_queue import ServedJob, StoppedError
-from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody
+from vrt_lite.web.requests import CompareBody, RankBody, RefusedRequestError, RewardsBody
 from vrt_lite.web.server_state import ServerState
 
 _LADDER_SECONDS = 0.5

@@ -29,8 +29,7 @@ from vrt_lite.shortage import limit_heaps
 from vrt_lite.web.access import AccessMiddleware, is_loopback
 from vrt_lite.web.endpoints import answer_error
 from vrt_lite.web.job_work import perform_job
-from vrt_lite.web.refusals import RefusedRequestError, describe_error
-from vrt_lite.web.request_bodies import JudgeOptions
+from vrt_lite.web.requests import JudgeOptions, RefusedRequestError, describe_error
 from vrt_lite.web.routes import make_routes
 from vrt_lite.web.server_state import ServerState
 

@@ -23,8 +23,7 @@ from vrt_lite.records.judgement import PlainData
 from vrt_lite.runs.store import Store
 from vrt_lite.web.clip_store import ClipStore
 from vrt_lite.web.job_queue import JobFiles, JobQueue, ServedJob
-from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import JudgeOptions
+from vrt_lite.web.requests import JudgeOptions, RefusedRequestError
 from vrt_lite.web.uploading import BodyReader
 from vrt_lite.web.votes import VoteBox
 

@@ -20,7 +20,7 @@ from vrt_lite.records.judgement import PlainData
 from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.runs.export import csv_line
 from vrt_lite.runs.store import Run, Store
-from vrt_lite.web.refusals import RefusedRequestError
+from vrt_lite.web.requests import RefusedRequestError
 
 _ITEM: Final = "vote"
 _MOST_TICKETS = 10_000
