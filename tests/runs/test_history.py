@@ -40,7 +40,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Clips:
 
 
 def asked(
-    store: Store, clips: Clips, settings: Settings = PLAIN, prompt: str = PROMPT, again: bool = False
+    store: Store,
+    clips: Clips,
+    settings: Settings = PLAIN,
+    prompt: str = PROMPT,
+    again: bool = False,
+    measures: bool = True,
 ) -> tuple[bool, Judgement]:
     """Whether the judge was asked, and what is answered. No engine runs: the answer is made by hand."""
     times: list[str] = []
@@ -51,7 +56,7 @@ def asked(
         one, two = (replace(of, path=str(p), sha256=store.digest(p)) for of, p in zip(told.inputs, clips, strict=True))
         return replace(told, inputs=(one, two))
 
-    with Judge(settings=settings) as judge:
+    with Judge(settings=settings, measures=measures) as judge:
         found, when = compare_once(compare, judge, clips, prompt, store=store, again=again)
     assert bool(when) != bool(times)
     return bool(times), found
@@ -71,6 +76,7 @@ def test_the_same_question_is_judged_once_and_no_other_is_taken_for_it(
         {"clips": (made[1], made[0])},
         {"prompt": "A dog runs."},
         {"prompt": ""},
+        {"measures": False},
         {"settings": Settings(both_orders=True)},
         {"settings": Settings(both_orders="auto")},
         {"settings": Settings(both_orders="auto", confidence=0.8)},
