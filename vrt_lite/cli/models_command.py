@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 HEADINGS = ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "TIME", "ANSWERS", "ACCURACY", "VERIFIED", "LICENCE")
 STATUS = "Exit status: 0 done, 2 usage, 4 model missing, damaged, refused or out of reach, 130 interrupted."
 _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 130 interrupted."
+_CONVERT_STATUS = """Exit status: 0 done, 2 usage or too little disk, 4 a checkpoint, adapter or matrix that cannot be
+used, 130 interrupted."""
 
 
 @click.command(epilog=STATUS)
@@ -178,10 +180,6 @@ def cache(*, clear: bool, clear_uploads: bool, cache_mb: int | None) -> None:
     click.echo(f"{entries} embeddings, {format_bytes(size_bytes)} ({bound})")
     click.echo(f"measures of {clips} clips")
     print_text(f"{len(sent)} uploads in {uploads}, {format_bytes(sum(sent))}")
-
-
-_CONVERT_STATUS = """Exit status: 0 done, 2 usage or too little disk, 4 a checkpoint, adapter or matrix that cannot be
-used, 130 interrupted."""
 
 
 @click.command(epilog=_CONVERT_STATUS)

@@ -39,6 +39,8 @@ deleted clips leave the ranking. Ctrl-C, or a spent --budget, ends it with the l
 Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
 two are left). 4 model missing, corrupt or mismatched, or the engine died at a pair (the rest is ranked). 5 out of
 memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interrupted."""
+_SCORE_STATUS = """Exit status: 0 all clips are scored, 2 usage, 3 some clip cannot be used or has no score (the rest is
+listed). 4 model missing, corrupt or mismatched, 5 out of memory, 7 the store cannot be used, 130 interrupted."""
 
 
 @click.command(epilog=STATUS)
@@ -184,10 +186,6 @@ def _finish(ranking: Ranking, run: ChosenRun, report: WantedReport | None) -> No
         raise ClipsError(f"{broken} clip(s) cannot be used and are left out, as listed; all others are ranked.")
     if ranking.unread:
         raise ClipsError(f"{ranking.unread} judgement(s) are missing, as a clip could not be read; {again}")
-
-
-_SCORE_STATUS = """Exit status: 0 all clips are scored, 2 usage, 3 some clip cannot be used or has no score (the rest is
-listed). 4 model missing, corrupt or mismatched, 5 out of memory, 7 the store cannot be used, 130 interrupted."""
 
 
 @click.command(epilog=_SCORE_STATUS)

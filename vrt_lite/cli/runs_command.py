@@ -37,6 +37,9 @@ _LONGEST = 68
 
 run_argument = click.argument("run", metavar="[RUN]", default="latest")
 """A run's name, the beginning of one, or "latest"."""
+_HISTORY_HEADINGS = ("ID", "JUDGED", "VIDEO 1", "VIDEO 2", "RESULT", "JUDGE", "PROMPT")
+_ID_CHARACTERS = 8
+_PROMPT_CHARACTERS = 40
 
 
 @click.command(epilog=STATUS)
@@ -194,11 +197,6 @@ def _write_lines(path: Path, lines: Iterable[str], *, overwrite: bool) -> int:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
-_HEADINGS = ("ID", "JUDGED", "VIDEO 1", "VIDEO 2", "RESULT", "JUDGE", "PROMPT")
-_ID_CHARACTERS = 8
-_PROMPT_CHARACTERS = 40
-
-
 @click.command(epilog=STATUS)
 @click.argument("id", metavar="[ID]", required=False)
 @click.option("-n", "count", type=Number(1), default=20, help="List the newest N. [default: 20]")
@@ -229,7 +227,7 @@ def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_
             if as_json:
                 print_json(entries)
             else:
-                show_table(_HEADINGS, [_list_cells(entry) for entry in entries])
+                show_table(_HISTORY_HEADINGS, [_list_cells(entry) for entry in entries])
             return
         run, pair, made = find_compared(opened, id)
         if remove:

@@ -20,6 +20,13 @@ from vrt_lite.records.pairs import JudgedPair, Result, derive_result, join_resul
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
     from vrt_lite.runs.store import Run
+ALL_PAIRS_UP_TO = 12
+"""Up to this many clips in a group, every pair is judged, unless a budget or a confidence is given."""
+CONFIDENCE = 0.8
+"""How certain each place must be if judgements are chosen and no confidence is given.
+
+A higher value is rarely reached: two judgements of a pair, by a judge that never contradicts itself, give about 0.85.
+"""
 
 
 class ClipGroup(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,15 +82,6 @@ def find_members(groups: Iterable[ClipGroup]) -> Callable[[Result], bool]:
     for group in groups:
         members.setdefault(group.prompt, []).append({clip.sha256 for clip in group.clips})
     return lambda of: any({of.first, of.second or of.first} <= clips for clips in members.get(of.prompt, ()))
-
-
-ALL_PAIRS_UP_TO = 12
-"""Up to this many clips in a group, every pair is judged, unless a budget or a confidence is given."""
-CONFIDENCE = 0.8
-"""How certain each place must be if judgements are chosen and no confidence is given.
-
-A higher value is rarely reached: two judgements of a pair, by a judge that never contradicts itself, give about 0.85.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,8 @@ Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
 Amount = Annotated[float, Meta(ge=0, le=_LARGEST)]
 Size = tuple[Count, Count]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+_BY_VIDEO = ("one_order", "dynamic_ranges_differ", "few_frames", "clip", "flagged", "measured_otherwise")
+"""The kinds whose text depends on which clip is video 1, or on the verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,8 +332,6 @@ class Record(msgspec.Struct, frozen=True):
 
 
 _Sums = TypeVar("_Sums", Timings, Counters)
-_BY_VIDEO = ("one_order", "dynamic_ranges_differ", "few_frames", "clip", "flagged", "measured_otherwise")
-"""The kinds whose text depends on which clip is video 1, or on the verdict."""
 
 
 def exchange_clips(judgement: Judgement) -> Judgement:

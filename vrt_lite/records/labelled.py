@@ -31,9 +31,8 @@ class EvalAbout(Record, frozen=True):
     """What the run of an evaluation is about: the set, the pairs taken from it, and the judge.
 
     `labels` counts the table's pairs labelled 1, 2 and 0, by KEY. `model` is the judge's name to show, `scope` what
-    it says that it sees.
-    `left_out` counts the rows that cannot be judged, by kind; `left_out_rows` describes the first of them. `chosen` is
-    the number of pairs to judge.
+    it says that it sees. `left_out` counts the rows that cannot be judged, by kind; `left_out_rows` describes the first
+    of them. `chosen` is the number of pairs to judge.
     """
 
     set: str = ""

@@ -53,6 +53,19 @@ _LINK = """
 """
 _LISTED = "FROM links AS l JOIN judgements AS j ON j.id = l.judgement WHERE l.run = ?"
 _T = TypeVar("_T")
+Kind = Literal["rank", "eval", "compare"]
+LATEST = "latest"
+"""Stands for the run that was used last, wherever a run is named."""
+LONGEST_NAME = 200
+_COMMANDS = {"rank": "a ranking", "eval": "an evaluation", "compare": "a list of comparisons"}
+_USED = "id IN (SELECT run FROM links)"
+_BEGIN = """
+    INSERT INTO runs (name, kind, identity, about, created, updated) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO
+    UPDATE SET kind = excluded.kind, identity = excluded.identity, about = excluded.about, updated = excluded.updated
+"""
+_MOST_NAMED = 5
+_LONGEST_VALUE = 60
+_UNSAFE_SECONDS = 2.0
 
 
 @dataclass(eq=False, slots=True)
@@ -236,23 +249,6 @@ class Run:
             if not connection.execute("UPDATE runs SET updated = ? WHERE id = ?", now).rowcount:
                 raise StoreError(f"Run {self.name!r} was deleted while it was in use. Begin it again.")
             yield connection
-
-
-__all__ = ["Identity", "Kind", "Run", "RunInfo", "Store", "users_store"]
-
-Kind = Literal["rank", "eval", "compare"]
-LATEST = "latest"
-"""Stands for the run that was used last, wherever a run is named."""
-LONGEST_NAME = 200
-_COMMANDS = {"rank": "a ranking", "eval": "an evaluation", "compare": "a list of comparisons"}
-_USED = "id IN (SELECT run FROM links)"
-_BEGIN = """
-    INSERT INTO runs (name, kind, identity, about, created, updated) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO
-    UPDATE SET kind = excluded.kind, identity = excluded.identity, about = excluded.about, updated = excluded.updated
-"""
-_MOST_NAMED = 5
-_LONGEST_VALUE = 60
-_UNSAFE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,11 @@ STYLES: Final = ("dim", "cyan", "magenta")
 SIDE_COLOURS: Final = ("#6b7078", "#0b7285", "#a61e6d")
 """The same on paper, dark enough for it: in pictures and, as `app.css` has them, in reports."""
 PAPER, INK, FAINT, LINE = "#fbfaf8", "#1f2328", "#5b626c", "#dcd8d1"
+_COMMAND = re.compile(r"(?<=: )vrt-lite [^(;,]+[^(;, ]")
+_JOINT = "\x1f"  # stands for a space at which no line breaks; `safe` lets none through
+_NARROWEST = 20
+GAP = 2
+"""Cells between two columns of a table."""
 
 
 # Names
@@ -219,13 +224,6 @@ def console_on(stream: TextIO) -> Console:
     from rich.console import Console
 
     return Console(file=stream, highlight=False, markup=False, emoji=False)
-
-
-_COMMAND = re.compile(r"(?<=: )vrt-lite [^(;,]+[^(;, ]")
-_JOINT = "\x1f"  # stands for a space at which no line breaks; `safe` lets none through
-_NARROWEST = 20
-GAP = 2
-"""Cells between two columns of a table."""
 
 
 def print_lines(lines: Iterable[str]) -> None:

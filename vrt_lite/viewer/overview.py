@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 _MOST_LISTED = 500
 """How many pairs a browser without scripts lists."""
+_NOTES = 20
+"""Notes of a kind."""
+_GROUPS = 40
+_MATRIX_CLIPS = 30
 
 
 def prepare_overview(view: RunView) -> PlainData:
@@ -88,12 +92,6 @@ def _write_heading(figures: Figures) -> str:
     of_pairs = f" ({of.pairs} of {count_of(of.labelled, 'pair')})" if of.pairs < of.labelled else ""
     share = percent(of.tau.value).replace("%", "\u00a0%")
     return f"{share} judged as people did{name_main(figures)}{of_pairs}"
-
-
-_NOTES = 20
-"""Notes of a kind."""
-_GROUPS = 40
-_MATRIX_CLIPS = 30
 
 
 def prepare_ranking(view: RunView) -> PlainData:

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 _QUOTED = ("text", "snapshot", "thought")
 """Fields of a round that quote the judge."""
+_UNDECIDED = "undecided"
+_PROMPT_LENGTH = 160
+NAMED = ("\x1f1", "\x1f2")
+"""Stand for the names of two clips in words that the viewer draws."""
 
 
 def prepare_pair(
@@ -78,12 +82,6 @@ def make_pair_table(judgement: Judgement) -> PlainTable:
     one, two = (clip.name for clip in judgement.inputs)
     caption = f"{write_title(judgement)}. Video 1: {one}. Video 2: {two}."
     return caption, ("Dimension", "Better", "Video 1", "Tie", "Video 2"), rows
-
-
-_UNDECIDED = "undecided"
-_PROMPT_LENGTH = 160
-NAMED = ("\x1f1", "\x1f2")
-"""Stand for the names of two clips in words that the viewer draws."""
 
 
 class RunView:

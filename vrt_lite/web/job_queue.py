@@ -44,6 +44,12 @@ _NEWEST_ONLY = frozenset(("state", "stage", "progress", "ladder"))
 """Of these kinds only the newest event is kept."""
 _OF_ONE_PAIR = frozenset(("pair", "stage", "round", "wrote", "outcome"))
 """These events are about the pair being judged, and are dropped when the next one begins."""
+_ID = re.compile(r"[0-9a-f]{16}")
+MOST_WAITING: Final = 32
+_MOST_ENDED = 64
+"""How many jobs that have ended are remembered."""
+_RETRY_SECONDS = 5
+_ADOPT_SECONDS = 2.0
 
 
 class StoppedError(VrtError):
@@ -185,9 +191,6 @@ def _format_event(number: int, kind: str, data: Any) -> str:
     return f"id: {number}\nevent: {kind}\ndata: {json.dumps(data)}\n\n"
 
 
-_ID = re.compile(r"[0-9a-f]{16}")
-
-
 class _KeptJob(msgspec.Struct):
     kind: JobKind
     request: Any
@@ -232,13 +235,6 @@ class JobFiles:
 
     def _path(self, job: ServedJob) -> Path:
         return self._folder / f"{job.id}.json"
-
-
-MOST_WAITING: Final = 32
-_MOST_ENDED = 64
-"""How many jobs that have ended are remembered."""
-_RETRY_SECONDS = 5
-_ADOPT_SECONDS = 2.0
 
 
 class JobQueue:

@@ -23,6 +23,14 @@ from vrt_lite.errors import (
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.reading import read_json, read_plain
 
+_FULL_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+MOST_BODY_BYTES: Final = 4 * 2**20
+JobKind = Literal["compare", "rank", "rewards"]
+_MOST_CLIPS = 2_000
+Prompt = Annotated[str, Meta(max_length=LONGEST_PROMPT)]
+ClipName = Annotated[str, Meta(min_length=1, max_length=4096, description="A path, or the id of an upload.")]
+Count = Annotated[int, Meta(ge=1, le=10_000_000)]
+
 
 class RefusedRequestError(VrtError):
     """A request that is not served; `http_status` and `kind` say why. `retry_seconds` is when to try again, if ever."""
@@ -45,7 +53,6 @@ _STATUSES: Final[dict[type[VrtError], int]] = {
     BackendError: HTTPStatus.BAD_GATEWAY,
 }
 """Every other error is a 500."""
-_FULL_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
@@ -60,14 +67,6 @@ def describe_error(error: BaseException) -> dict[str, Any]:
         return {"status": 507, "kind": "disk", "message": f"This cannot be kept: {reason}."}
     message = f"Unexpected {type(error).__name__}: {reason}. Check this machine: vrt-lite doctor."
     return {"status": 500, "kind": "unexpected", "message": message}
-
-
-MOST_BODY_BYTES: Final = 4 * 2**20
-JobKind = Literal["compare", "rank", "rewards"]
-_MOST_CLIPS = 2_000
-Prompt = Annotated[str, Meta(max_length=LONGEST_PROMPT)]
-ClipName = Annotated[str, Meta(min_length=1, max_length=4096, description="A path, or the id of an upload.")]
-Count = Annotated[int, Meta(ge=1, le=10_000_000)]
 
 
 class JudgeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
