@@ -18,8 +18,7 @@ from vrt_lite.measures import compare_values
 from vrt_lite.measures.measured_preference import MeasuredPreference
 from vrt_lite.protocol.messages import Reply
 from vrt_lite.protocol.verdict import MIRROR
-from vrt_lite.records.joining import exchange_clips, join_judgements, recompute_warnings
-from vrt_lite.records.judgement import SCHEMA_VERSION, Judgement
+from vrt_lite.records.judgement import SCHEMA_VERSION, Judgement, exchange_clips, join_judgements, recompute_warnings
 from vrt_lite.schema import make_schema
 
 SCHEMA = Path(vrt_lite.__file__).parent / "schema" / "judgement.schema.json"

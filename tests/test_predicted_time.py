@@ -27,13 +27,13 @@ from vrt_lite.forecast import estimate_seconds, fit_frames, keep_time, predict
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.model_list import list_model
 from vrt_lite.models import ModelFiles, find
-from vrt_lite.models.library import recipes
+from vrt_lite.models.library import ListedModel, recipes
 from vrt_lite.profile import default_profile
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.judging import RunClock
 from vrt_lite.settings import Settings
 from vrt_lite.show import show_verdict
-from vrt_lite.show.better_judge import UNKNOWN, Candidate, keep_candidates, suggest_judge
+from vrt_lite.show.better_judge import UNKNOWN, keep_candidates, suggest_judge
 from vrt_lite.show.words import format_range
 from vrt_lite.tuning import plan_engine
 
@@ -41,9 +41,17 @@ STAR, CIRCLE = (Path(__file__).parents[1] / "examples" / name for name in ("star
 TINY = find("vrt-tiny-2")
 SIZE = (480, 270)
 GB = 10**9
-BEST = Candidate("best", 8 * GB, TimeRange(3000, 12_000), "a pair")
-QUICK = Candidate("quick", 3 * GB, TimeRange(120, 300), "a clip")
-UNTIMED = Candidate("untimed", 8 * GB, None, "a pair")
+
+
+def candidate(
+    name: str, memory_bytes: int, seconds: TimeRange | None, answers: str = "TA, VQ, MQ, overall"
+) -> ListedModel:
+    return ListedModel(name=name, state="", disk_bytes=0, memory_bytes=memory_bytes, seconds=seconds, answers=answers)
+
+
+BEST = candidate("best", 8 * GB, TimeRange(3000, 12_000))
+QUICK = candidate("quick", 3 * GB, TimeRange(120, 300), "a clip: VQ")
+UNTIMED = candidate("untimed", 8 * GB, None)
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +183,7 @@ def test_a_clip_that_cannot_be_read_is_not_predicted(tmp_path: Path) -> None:
         ([], 9, ""),
     ],
 )
-def test_the_best_that_fits_is_named(models: list[Candidate], free_gb: int, named: str) -> None:
+def test_the_best_that_fits_is_named(models: list[ListedModel], free_gb: int, named: str) -> None:
     line = suggest_judge(models, free_gb * GB)
     assert line.endswith(named)
     assert (f" {free_gb}.00 GB of free memory" in line) == bool(line) == bool(named)

@@ -17,11 +17,10 @@ from terminals import Terminal
 
 from vrt_lite import interfaces as at_work
 from vrt_lite.protocol.messages import FrameRef
-from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.ladder import rate_group
+from vrt_lite.ranking.rank_run import ClipGroup
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.records.ladders import RankedClip
-from vrt_lite.records.progress import Progress
+from vrt_lite.records.ladders import Progress, RankedClip
 from vrt_lite.show import safe, show_verdict
 from vrt_lite.show.judge_view import JudgeView
 from vrt_lite.show.leaderboard import show_ladders

@@ -15,8 +15,7 @@ from rich.cells import cell_len
 from terminals import Terminal
 
 from vrt_lite.cli import _COMMANDS, cli, run
-from vrt_lite.show.table import show_table
-from vrt_lite.show.wrapping import cut_middle, cut_words, print_lines, wrap_line
+from vrt_lite.show.words import cut_middle, cut_words, print_lines, show_table, wrap_line
 
 DRAWN = re.compile(r"[█▒━─│╭╮╰╯]+")
 FIGURE = re.compile(r"[~(]*[\d.,:%)-]+")

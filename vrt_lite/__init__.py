@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from vrt_lite.records.ladders import Ladder, Ranking
     from vrt_lite.records.pairs import Result
     from vrt_lite.run_api import evaluate, rank, read_figures, read_ladders
-    from vrt_lite.runs.run import Run
-    from vrt_lite.runs.store import Store
+    from vrt_lite.runs.store import Run, Store
     from vrt_lite.settings import Remote, Settings
 
 __version__ = "0.1.0"
@@ -80,7 +79,7 @@ _HOMES = {
     "Ranking": "records.ladders",
     "Remote": "settings",
     "Result": "records.pairs",
-    "Run": "runs.run",
+    "Run": "runs.store",
     "ScriptedBackend": "backends.scripted",
     "Settings": "settings",
     "Store": "runs.store",

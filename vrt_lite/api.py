@@ -65,7 +65,7 @@ class Judge:
             raise UsageError("Evidence is what is measured: it cannot be given to a judge without measuring.")
         given: dict[str, Source] = {"model": "option"} if model is not None else {}
         self.settings = replace(settings, sources={**given, **settings.sources})
-        self._measures = measures
+        self.measures, self.jobs = measures, jobs
         wanted = WantedJudge(model, projector, self.settings, backend, measures, jobs, verbose)
         self._comparer: Comparer | WorkerComparer
         if process:
@@ -187,7 +187,7 @@ class Judge:
         if profile.decides or profile.trusts_measures or profile.reports:
             from vrt_lite.measures.measured_preference import HEADS_FILE  # noqa: PLC0415 - most judges do without
 
-            measures["measures"] = file_sha256(HEADS_FILE) if self._measures else "none"
+            measures["measures"] = file_sha256(HEADS_FILE) if self.measures else "none"
         return key_of(self.settings, profile, judge={**self.mode.key(), **measures})
 
 

@@ -35,8 +35,7 @@ from vrt_lite.pair_frames import ClipLook, PairFrames, Workspace, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
 from vrt_lite.recording import ShownPair, make_judgement
-from vrt_lite.records.joining import add_warning
-from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.judgement import Judgement, add_warning
 from vrt_lite.scheduler import InThread, Scheduler, Together, Work
 from vrt_lite.settings import MOST_JOBS, Settings
 from vrt_lite.shortage import ThreadPool

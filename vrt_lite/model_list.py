@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import Any, Final
 
 from vrt_lite.backends import read_memory
@@ -12,11 +11,11 @@ from vrt_lite.fitting import choose_plan
 from vrt_lite.fitting.memory_estimate import estimate_memory, read_shape
 from vrt_lite.fitting.pull_options import list_pull_options
 from vrt_lite.forecast import predict
-from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import EngineSettings, format_bytes, total_memory
 from vrt_lite.models import ModelFiles, bundled_names, find
 from vrt_lite.models.gguf import gguf_bytes, normalise_quant, quant_of
 from vrt_lite.models.library import (
+    ListedModel,
     Recipe,
     StoredModel,
     find_stored,
@@ -29,43 +28,6 @@ from vrt_lite.settings import Settings
 from vrt_lite.tuning import plan_engine
 
 ON_PROCESSOR: Final = EngineSettings(gpu_layers=0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedModel:
-    """A model that is here, or can be. `memory_bytes` is an estimate, and so are the `seconds` of a judgement.
-
-    That is one order of a pair, or one clip: `answers` says of what, and what it judges.
-
-    Of what is not here, `quant` is the one that a pull takes on this machine, `disk_bytes` is what stays of it, and
-    `fetched_bytes` is what the pull fetches: a checkpoint if the model is `converted` here, else the files that stay.
-    """
-
-    name: str
-    state: str
-    quant: str = ""
-    disk_bytes: int
-    fetched_bytes: int = 0
-    memory_bytes: int = 0
-    seconds: TimeRange | None = None
-    answers: str = ""
-    converted: bool = False
-    verified: bool = False
-    licence: str = ""
-    licence_url: str = ""
-    repository: str = ""
-    revision: str = ""
-    folder: str = ""
-    note: str = ""
-
-    @property
-    def way_here(self) -> str:
-        """How the model gets here, in a line; "" if it is here."""
-        if not self.fetched_bytes:
-            return ""
-        fetched, stay = format_bytes(self.fetched_bytes), format_bytes(self.disk_bytes)
-        way = f"as a checkpoint and converted here, {stay} stay" if self.converted else "as GGUF, all of it stays"
-        return f"{self.name}: vrt-lite pull {self.name} ({fetched} fetched {way})"
 
 
 def list_models() -> list[ListedModel]:

@@ -30,7 +30,6 @@ from vrt_lite.protocol.verdict import (
     make_verdict,
     withdraw_contradicted,
 )
-from vrt_lite.records.joining import state_warnings, warn_of_one_order
 from vrt_lite.records.judgement import (
     Choices,
     Counters,
@@ -45,6 +44,8 @@ from vrt_lite.records.judgement import (
     ShownFrame,
     Timings,
     Video,
+    state_warnings,
+    warn_of_one_order,
 )
 from vrt_lite.settings import Settings, Wordings
 

@@ -83,9 +83,7 @@ def rank(
     groups = read_entries([str(path) for path in paths], prompt=prompt)
     effort = Effort(both_orders=both_orders, budget=budget, confidence=confidence, exclude_flagged=exclude_flagged)
     with _open_store(store) as opened, _open_judge(model, projector, settings, backend, jobs, opened) as judge:
-        return rank_clips(
-            groups, store=opened, judge=judge, watcher=watcher or _Unwatched(), effort=effort, name=name, jobs=jobs
-        )
+        return rank_clips(groups, store=opened, judge=judge, watcher=watcher or _Unwatched(), effort=effort, name=name)
 
 
 def evaluate(
@@ -125,7 +123,7 @@ def evaluate(
     selection = evaluation.PairSelection(order, limit, sample, settings.seed, budget)
     with _open_store(store) as opened, _open_judge(model, projector, settings, backend, jobs, opened) as judge:
         return evaluation.evaluate(
-            found, selection, store=opened, judge=judge, watcher=watcher or _Unwatched(), name=name, jobs=jobs
+            found, selection, store=opened, judge=judge, watcher=watcher or _Unwatched(), name=name
         )
 
 

@@ -27,7 +27,7 @@ from vrt_lite.evaluation.sets import locate_set, read_set
 from vrt_lite.protocol.messages import Odds, Reply
 from vrt_lite.records.figures import Figures
 from vrt_lite.runs.export import csv_lines, json_lines
-from vrt_lite.runs.run import Run
+from vrt_lite.runs.store import Run
 from vrt_lite.show.evaluation_sections import draw_plots, list_charts, show_figures
 from vrt_lite.show.run_views import EvaluationView
 from vrt_lite.viewer import write_report

@@ -27,8 +27,8 @@ from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.measures import MEASURES, compare_values
 from vrt_lite.protocol.messages import KEYS, Odds
 from vrt_lite.protocol.verdict import SkippedOrder
-from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.ladder import rate_group
+from vrt_lite.ranking.rank_run import ClipGroup
 from vrt_lite.records.figures import Figures
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.labelled import EvalAbout, EvalCase
@@ -38,7 +38,7 @@ from vrt_lite.show import show_verdict
 from vrt_lite.show.evaluation_sections import show_figures
 from vrt_lite.show.findings import show_findings
 from vrt_lite.show.leaderboard import show_conclusions, show_ladders
-from vrt_lite.show.table import show_table
+from vrt_lite.show.words import show_table
 
 GOLDEN = Path(__file__).parent / "terminal.txt"
 WIDTH = 80

@@ -21,8 +21,7 @@ from vrt_lite.errors import NoVerdictError
 from vrt_lite.evaluation.evaluate import figures_of
 from vrt_lite.records.labelled import EvalAbout, EvalCase
 from vrt_lite.records.pairs import Question
-from vrt_lite.runs.run import CASE
-from vrt_lite.runs.store import Run, Store
+from vrt_lite.runs.store import CASE, Run, Store
 from vrt_lite.settings import Settings
 from vrt_lite.video.encoding import MOST_BYTES
 from vrt_lite.viewer import write_report

@@ -142,9 +142,9 @@ def test_all_other_pairs_are_judged_by_giving_the_same_command_again(tmp_path: P
 def rank_greys(folder: Path, *, jobs: int = 1) -> Ranking:
     """A ranking, one order a pair, whose judge has a process of its own that ends at one of the clips."""
     clips = write_greys(folder / "clips", GREYS)
-    with Store(folder / "runs.sqlite") as store, Judge(backend=Dying(SAID), process=True) as judge:
-        options: Any = {"effort": Effort(both_orders=False), "watcher": unwatched(), "jobs": jobs}
-        return rank_clips([group(clips)], store=store, judge=judge, **options)
+    with Store(folder / "runs.sqlite") as store, Judge(backend=Dying(SAID), process=True, jobs=jobs) as judge:
+        effort = Effort(both_orders=False)
+        return rank_clips([group(clips)], store=store, judge=judge, watcher=unwatched(), effort=effort)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="an aborted process ends with a status there")

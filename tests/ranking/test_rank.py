@@ -18,8 +18,8 @@ from clips import cut
 from reports import Report
 
 from vrt_lite.cli import run as vrt_lite
-from vrt_lite.errors import OutOfMemoryError, UsageError, VideoError
-from vrt_lite.interfaces import Event, FrameStore, Observe, Sampling, Working
+from vrt_lite.errors import NoVerdictError, OutOfMemoryError, UsageError, VideoError
+from vrt_lite.interfaces import Event, FrameStore, Observe, Sampling, Stop, Working, ignore
 from vrt_lite.protocol.messages import KEYS, Conversation, Reply
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import look_at_clips, rank_clips
@@ -58,10 +58,17 @@ def test_it_says_how_many_clips_are_measured(greys: list[Path], tmp_path: Path) 
     (broken := tmp_path / "broken.mp4").write_text("no clip")
     clips = {path.name: path for path in (*greys, broken)}
     with judge_of(Brightness()) as judge:
-        looks = look_at_clips(clips, judge, told.append)
+        looks = look_at_clips(clips, judge, told.append, Stop())
     assert told == [Working(f"measuring the clips ({done} of 5)") for done in range(5)]
     assert list(looks) == list(clips)
     assert [name for name, look in looks.items() if isinstance(look, VideoError)] == ["broken.mp4"]
+
+
+def test_measuring_the_clips_ends_when_it_is_told_to(greys: list[Path]) -> None:
+    stop = Stop()
+    stop.set(NoVerdictError("told to end"))
+    with judge_of(Brightness()) as judge, pytest.raises(NoVerdictError, match="told to end"):
+        look_at_clips({path.name: path for path in greys}, judge, ignore, stop)
 
 
 def test_every_pair_is_judged_in_both_orders_once(store: Store, greys: list[Path], tmp_path: Path) -> None:

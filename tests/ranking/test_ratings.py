@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from judgements import verdict_of
 
 from vrt_lite.protocol.messages import KEYS
-from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.ladder import find_cycles, rate_group
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
+from vrt_lite.ranking.rank_run import ClipGroup
 from vrt_lite.ranking.ratings import Z95, JudgedVote, Ratings, fit
 from vrt_lite.records.ladders import Ladder, RankedClip
 from vrt_lite.records.pairs import Result

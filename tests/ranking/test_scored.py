@@ -20,11 +20,10 @@ from vrt_lite import Judge, Ranking, Store, UsageError
 from vrt_lite.evaluation.evaluate import PairSelection, evaluate
 from vrt_lite.evaluation.sets import locate_set, read_set
 from vrt_lite.protocol.answer_form import ClipScore
-from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.clip_scores import list_scores, score_lines
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import rank_clips
-from vrt_lite.ranking.rank_run import Effort, read_groups
+from vrt_lite.ranking.rank_run import ClipGroup, Effort, read_groups
 from vrt_lite.ranking.watch import FolderWatch, watch_folders
 from vrt_lite.records.ladders import RankedClip
 from vrt_lite.records.pairs import Result
@@ -66,7 +65,7 @@ class Scored:
 
     def rank(self, clips: list[Path], *, prompt: str = "A grey.", jobs: int = 1, **options: Any) -> Ranking:
         with self.judge(jobs) as judge:
-            options |= {"watcher": unwatched(), "jobs": jobs}
+            options |= {"watcher": unwatched()}
             return rank_clips([group(clips, prompt=prompt)], store=self._store, judge=judge, **options)
 
 

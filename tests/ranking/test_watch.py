@@ -25,13 +25,11 @@ from PIL import Image
 from examples.ladder import PROMPT, write_ladder
 from vrt_lite import Judge, Ranking, Remote, Store, UsageError
 from vrt_lite.interfaces import Event
-from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.rank import Label
-from vrt_lite.ranking.rank_run import Effort
+from vrt_lite.ranking.rank_run import ClipGroup, Effort
 from vrt_lite.ranking.watch import BEING_WRITTEN, FolderWatch, watch_folders
-from vrt_lite.records.ladders import RankedClip
+from vrt_lite.records.ladders import Progress, RankedClip
 from vrt_lite.records.pairs import Result
-from vrt_lite.records.progress import Progress
 from vrt_lite.show.run_views import FolderView
 
 SETTLED = 0.1
@@ -224,8 +222,8 @@ def test_only_folders_are_watched_and_they_may_be_away_for_a_while(renders: Path
 def test_a_server_judges_several_pairs_at_once(renders: Path, store: Store) -> None:
     write_grey(renders / "c.mp4", 200)
     with serving(says(FINAL)) as server:
-        judge = Judge(backend=Remote(server.url, served_model="judge"))
-        _, recorder = watched(renders, store, all_judged(3), judge, jobs=3)
+        judge = Judge(backend=Remote(server.url, served_model="judge"), jobs=3)
+        _, recorder = watched(renders, store, all_judged(3), judge)
     assert len(set(recorder.pairs)) == len(server.bodies) == 6
 
 

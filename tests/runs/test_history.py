@@ -23,7 +23,7 @@ from vrt_lite.errors import NoVerdictError
 from vrt_lite.protocol.answer_form import ClipScore
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.pairs import JudgedPair, Question
-from vrt_lite.runs.history import compare_once, describe_orders, list_history
+from vrt_lite.runs.history import compare_once, list_history
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 
@@ -40,19 +40,24 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Clips:
 
 
 def asked(
-    store: Store, clips: Clips, settings: Settings = PLAIN, prompt: str = PROMPT, orders: str = "", again: bool = False
+    store: Store,
+    clips: Clips,
+    settings: Settings = PLAIN,
+    prompt: str = PROMPT,
+    again: bool = False,
+    measures: bool = True,
 ) -> tuple[bool, Judgement]:
     """Whether the judge was asked, and what is answered. No engine runs: the answer is made by hand."""
     times: list[str] = []
 
     def compare() -> Judgement:
         times.append(prompt)
-        told = judgement([sure()], *([[sure()]] if orders else []), prompt=prompt)
+        told = judgement([sure()], *([[sure()]] if settings.both_orders else []), prompt=prompt)
         one, two = (replace(of, path=str(p), sha256=store.digest(p)) for of, p in zip(told.inputs, clips, strict=True))
         return replace(told, inputs=(one, two))
 
-    with Judge(settings=settings) as judge:
-        found, when = compare_once(compare, judge, clips, prompt, store=store, orders=orders, again=again)
+    with Judge(settings=settings, measures=measures) as judge:
+        found, when = compare_once(compare, judge, clips, prompt, store=store, again=again)
     assert bool(when) != bool(times)
     return bool(times), found
 
@@ -71,9 +76,10 @@ def test_the_same_question_is_judged_once_and_no_other_is_taken_for_it(
         {"clips": (made[1], made[0])},
         {"prompt": "A dog runs."},
         {"prompt": ""},
-        {"orders": describe_orders(True, 0.95)},
-        {"orders": describe_orders("auto", 0.95)},
-        {"orders": describe_orders("auto", 0.8)},
+        {"measures": False},
+        {"settings": Settings(both_orders=True)},
+        {"settings": Settings(both_orders="auto")},
+        {"settings": Settings(both_orders="auto", confidence=0.8)},
         {"settings": Settings(temperature=0.7, seed=1)},
         {"settings": Settings(temperature=0.7, seed=2)},
     ]
@@ -86,7 +92,7 @@ def test_again_judges_anew_and_keeps_that_and_a_failure_is_not_kept(made: Clips,
         raise NoVerdictError("No verdict.")
 
     with Judge() as judge, pytest.raises(NoVerdictError):
-        compare_once(fail, judge, made, PROMPT, store=store, orders="", again=False)
+        compare_once(fail, judge, made, PROMPT, store=store, again=False)
     assert (store.runs(), list_history(store)) == ([], [])
     times: list[float] = []
     for again in (True, True, False):

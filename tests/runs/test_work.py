@@ -124,6 +124,17 @@ def test_jobs_run_side_by_side_and_judge_once_what_is_asked_for_twice(folder: Pa
     assert sorted(now for _, now, _ in told) == [False] * 12 + [True] * 6
 
 
+def test_waiting_for_what_another_process_judges_ends_when_it_is_told_to(folder: Path, run: Run, store: Store) -> None:
+    stop, judge, [task, *_] = Stop(), Scripted(), list(pairs(folder))
+    with Store(store.path) as other:
+        claimed = Question(*map(store.digest, (task.first, task.second or task.first)), task.prompt, judge.key_here())
+        assert other.begin(run.name, kind="rank").claim(claimed)
+        threading.Timer(0.5, stop.set, [NoVerdictError("told to end")]).start()
+        with pytest.raises(NoVerdictError, match="told to end"):
+            told_by([task], run, store, judge, stop=stop)
+    assert not judge.asked
+
+
 @pytest.mark.parametrize("error", [NoVerdictError("this will not do"), VideoError("clip.mp4", "will not do")])
 def test_a_failure_is_kept_and_not_tried_again(folder: Path, run: Run, store: Store, error: Exception) -> None:
     def fail(name: str, _observe: Observe) -> None:

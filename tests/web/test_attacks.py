@@ -22,7 +22,7 @@ from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, A, Served, Servers, wai
 from vrt_lite.decoder import Decoder
 from vrt_lite.runs.store import Store
 from vrt_lite.web.clip_store import ClipStore
-from vrt_lite.web.refusals import RefusedRequestError
+from vrt_lite.web.requests import RefusedRequestError
 from vrt_lite.web.upload_folder import MOST_UPLOAD_BYTES, UploadFolder
 from vrt_lite.web.uploading import BodyReader
 

@@ -35,10 +35,9 @@ from vrt_lite.errors import VideoError
 from vrt_lite.modes import WantedJudge
 from vrt_lite.runs.store import Store
 from vrt_lite.web import upload_folder
-from vrt_lite.web.job_queue import JobFiles, JobQueue
+from vrt_lite.web.job_queue import JobFiles, JobQueue, ServedJob
 from vrt_lite.web.job_work import perform_job
-from vrt_lite.web.jobs import ServedJob
-from vrt_lite.web.request_bodies import CompareBody
+from vrt_lite.web.requests import CompareBody
 from vrt_lite.web.server import TimedProtocol, build_application
 from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.upload_folder import UploadDraft, UploadFolder

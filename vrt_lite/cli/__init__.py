@@ -30,7 +30,16 @@ _GROUPS: Final = {
     "This machine": ("doctor", "config", "cache", "completion"),
 }
 """The commands; first what most people want."""
-_HOMES: Final = {"show": "runs", "export": "runs", "pull": "models", "rm": "models", "cache": "models"}
+_HOMES: Final = {
+    "score": "rank",
+    "history": "runs",
+    "show": "runs",
+    "export": "runs",
+    "pull": "models",
+    "convert": "models",
+    "rm": "models",
+    "cache": "models",
+}
 """The commands that are not in a module of their own name, and what that is named after."""
 _COMMANDS: Final = [name for names in _GROUPS.values() for name in names]
 _TABLES: Final = (".csv", ".tsv", ".jsonl")
@@ -197,7 +206,7 @@ def _drop_output(stream: TextIO) -> None:
 
 def _print_error(message: str, status: int) -> int:
     """Print a line on stderr, if that can be written, and return the status."""
-    from vrt_lite.show.wrapping import print_wrapped  # noqa: PLC0415
+    from vrt_lite.show.words import print_wrapped  # noqa: PLC0415
 
     try:
         print_wrapped(f"vrt-lite: {message}", sys.stderr)

@@ -32,11 +32,12 @@ from vrt_lite.cli.options import (
 )
 from vrt_lite.cli.report_command import take_report, write_wanted
 from vrt_lite.clip_files import add_rate, find_files
+from vrt_lite.disk import file_sha256
 from vrt_lite.errors import StoreError, UsageError, VideoError
 from vrt_lite.interfaces import Observe, ignore
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Finish, Judge
+    from vrt_lite.api import Finish
     from vrt_lite.records.judgement import Judgement
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import BothOrders
@@ -109,24 +110,23 @@ def compare(
     if find_source("confidence") and judge.settings.both_orders != "auto":
         raise UsageError(f"--skip-second-at {judge.settings.confidence:g} is about --orders auto: give both.")
     one, other = add_rate([Path(a), Path(b)], fps)
-    clips = one, other
-    _check_outputs(clips, {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
-    finish: Finish | None = None
-    if sheet:
-        from vrt_lite.show.sheet import check_place, draw_sheet  # noqa: PLC0415 - Pillow only for a sheet
+    _check_outputs((one, other), {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
+    finish = _prepare_sheet(sheet) if sheet else None
+    from vrt_lite.runs.history import compare_once  # noqa: PLC0415
 
-        check_place(sheet)
-        finish = functools.partial(draw_sheet, path=sheet)
     with _open_store(store) as kept, contextlib.ExitStack() as stack:
-        found: dict[str, Any] = {"digest": kept.digest} if kept else {}
-        opened = stack.enter_context(judge.open(verbose=verbose > 1, measures=measures, **found))
+        digest = kept.digest if kept else file_sha256
+        opened = stack.enter_context(judge.open(verbose=verbose > 1, measures=measures, digest=digest))
         observe: Observe = ignore
         if not (quiet or as_json):
             from vrt_lite.show.judge_view import JudgeView, OrderSorter  # noqa: PLC0415
 
             observe = OrderSorter(stack.enter_context(JudgeView(verbose=verbose > 0, live=verbose < 2)).observe)
-        asked: dict[str, Any] = {"prompt": prompt, "again": again or bool(trace or sheet), "measures": measures}
-        judgement, made = _find_or_judge(opened, clips, kept, observe, **asked, trace=trace, finish=finish)
+        opened.connect(observe)
+        work = functools.partial(opened.compare, one, other, prompt=prompt, observe=observe, trace=trace, finish=finish)
+        judgement, made = compare_once(
+            work, opened, (one, other), prompt, store=kept, again=again or bool(trace or sheet)
+        )
     if made and not quiet:
         print_text(f"found: this was judged before, {format_time(made)}. To judge it anew: --again", err=True)
     print_judgement(judgement, as_json=as_json, advise=not quiet)
@@ -134,27 +134,12 @@ def compare(
         write_wanted(report, judgement, quiet=quiet)
 
 
-def _find_or_judge(
-    judge: Judge,
-    clips: tuple[Path, Path],
-    store: Store | None,
-    observe: Observe,
-    *,
-    prompt: str,
-    again: bool,
-    measures: bool,
-    **drawn: Any,
-) -> tuple[Judgement, float | None]:
-    """Return the judgement, and when it was made if it was found in the store."""
-    work = functools.partial(judge.compare, *clips, prompt=prompt, observe=observe, **drawn)
-    if store is None:
-        return work(), None
-    from vrt_lite.runs.history import compare_once, describe_orders  # noqa: PLC0415
+def _prepare_sheet(sheet: Path) -> Finish:
+    """Return what draws the sheet. UsageError for a path that it cannot be written to."""
+    from vrt_lite.show.sheet import check_place, draw_sheet  # noqa: PLC0415 - Pillow only for a sheet
 
-    judge.connect(observe)
-    orders = describe_orders(judge.settings.both_orders, judge.settings.confidence)
-    asked = orders if measures else f"{orders} unmeasured"
-    return compare_once(work, judge, clips, prompt, store=store, orders=asked, again=again)
+    check_place(sheet)
+    return functools.partial(draw_sheet, path=sheet)
 
 
 def print_judgement(judgement: Judgement, *, as_json: bool, advise: bool = True) -> None:

@@ -68,7 +68,7 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
         ]
         print_json({"file": str(settings_path()), "settings": listed, "problems": [p.text for p in problems]})
     else:
-        from vrt_lite.show.table import show_table  # noqa: PLC0415
+        from vrt_lite.show.words import show_table  # noqa: PLC0415
 
         cells = [(k.name, k.default if v is None else _format(v), source, k.allowed) for k, v, source in keys]
         show_table(HEADINGS, cells)

@@ -273,12 +273,11 @@ class ChosenRun:
         """Let `work` judge with a store, a judge in a process of its own, and a view as its watcher."""
         from vrt_lite.runs.store import Store  # noqa: PLC0415
 
-        jobs = self.judge.choose_jobs()
         with Store(self.store) as store:
-            options: dict[str, Any] = {"process": True, "jobs": jobs, "digest": store.digest}
+            options: dict[str, Any] = {"process": True, "jobs": self.judge.choose_jobs(), "digest": store.digest}
             with self.judge.open(verbose=self.verbose > 1, **options) as judge, view:
                 judge.connect(view.observe)
-                return work(store=store, judge=judge, watcher=view, name=self.name, jobs=jobs)
+                return work(store=store, judge=judge, watcher=view, name=self.name)
 
 
 def take_run(options: dict[str, Any]) -> ChosenRun:
@@ -322,7 +321,7 @@ def print_effort(effort: EffortName) -> None:
 
 def print_text(text: str, *, err: bool = False) -> None:
     """Print a line that may hold a file's name, made harmless; with `err` on stderr."""
-    from vrt_lite.show.wrapping import print_wrapped  # noqa: PLC0415
+    from vrt_lite.show.words import print_wrapped  # noqa: PLC0415
 
     print_wrapped(text, sys.stderr if err else sys.stdout)
 

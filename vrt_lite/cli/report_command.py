@@ -17,7 +17,7 @@ from vrt_lite.machine import format_bytes
 
 if TYPE_CHECKING:
     from vrt_lite.records.judgement import Judgement
-    from vrt_lite.runs.run import Run
+    from vrt_lite.runs.store import Run
 
 STATUS = "Exit status: 0 written, 2 usage, 7 the store is damaged, or cannot be read or written, 130 interrupted."
 

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from vrt_lite.cli.compare_command import print_judgement
 from vrt_lite.cli.options import (
     FILE_PATH,
     format_time,
@@ -23,8 +24,10 @@ from vrt_lite.cli.options import (
 )
 from vrt_lite.disk import draft_of
 from vrt_lite.errors import UsageError
+from vrt_lite.stored_settings import Number
 
 if TYPE_CHECKING:
+    from vrt_lite.records.judgement import PlainData
     from vrt_lite.runs.store import Run, RunInfo
 
 STATUS = "Exit status: 0 done, 2 usage, 7 the store is damaged, or cannot be read or written, 130 interrupted."
@@ -34,6 +37,9 @@ _LONGEST = 68
 
 run_argument = click.argument("run", metavar="[RUN]", default="latest")
 """A run's name, the beginning of one, or "latest"."""
+_HISTORY_HEADINGS = ("ID", "JUDGED", "VIDEO 1", "VIDEO 2", "RESULT", "JUDGE", "PROMPT")
+_ID_CHARACTERS = 8
+_PROMPT_CHARACTERS = 40
 
 
 @click.command(epilog=STATUS)
@@ -59,7 +65,7 @@ def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: 
         elif as_json:
             print_json([_to_json(info) for info in opened.runs()])
         else:
-            from vrt_lite.show.table import show_table  # noqa: PLC0415
+            from vrt_lite.show.words import show_table  # noqa: PLC0415
 
             show_table(HEADINGS, [_row(info) for info in opened.runs()])
 
@@ -83,7 +89,7 @@ def show(run: str, *, store: Path | None, as_json: bool, verbose: bool) -> None:
             _show_results(found, verbose=verbose)
 
 
-def _read_results(run: Run) -> dict[str, Any]:
+def _read_results(run: Run) -> PlainData:
     from vrt_lite.run_api import read_figures, read_ladders  # noqa: PLC0415
     from vrt_lite.show.pair_words import list_comparisons  # noqa: PLC0415
 
@@ -165,7 +171,7 @@ def export(run: str, *, output: Path, overwrite: bool, store: Path | None) -> No
     print_text(f"{written - (form == '.csv')} judgement(s) of {found.name} are in {output}", err=True)
 
 
-def _to_json(info: RunInfo) -> dict[str, Any]:
+def _to_json(info: RunInfo) -> PlainData:
     return asdict(info) | {name: format_time(getattr(info, name), whole=True) for name in ("created", "updated")}
 
 
@@ -189,3 +195,55 @@ def _write_lines(path: Path, lines: Iterable[str], *, overwrite: bool) -> int:
             return sum(1 for line in lines if file.write(line))
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+@click.command(epilog=STATUS)
+@click.argument("id", metavar="[ID]", required=False)
+@click.option("-n", "count", type=Number(1), default=20, help="List the newest N. [default: 20]")
+@click.option("--rm", "remove", is_flag=True, help="Delete the comparison with this ID.")
+@store_option
+@json_option
+def history(*, id: str | None, count: int, remove: bool, store: Path | None, as_json: bool) -> None:  # noqa: A002
+    """List what was compared, the newest first, or show the comparison with this ID again.
+
+    \b
+    vrt-lite history
+    vrt-lite history 3f2a91c0
+    vrt-lite history 3f2a91c0 --json > judged.json
+
+    It has what compare and serve have judged. The beginning of an ID is enough if no other begins so. What is deleted
+    is judged again when it is asked for, unless a ranking or an evaluation has it too.
+    """  # noqa: D301 - \b is click's mark for "do not wrap"
+    if remove and id is None:
+        raise UsageError("--rm deletes one comparison: give its ID. See: vrt-lite history")
+    from vrt_lite.runs.history import find_compared, list_history  # noqa: PLC0415
+    from vrt_lite.show.pair_words import describe_pair  # noqa: PLC0415
+    from vrt_lite.show.words import show_table  # noqa: PLC0415
+
+    with open_existing_store(store) as opened:
+        if id is None:
+            newest = list_history(opened)[:count]
+            entries = [{**describe_pair(run, of), "made": format_time(at, whole=True)} for run, of, at in newest]
+            if as_json:
+                print_json(entries)
+            else:
+                show_table(_HISTORY_HEADINGS, [_list_cells(entry) for entry in entries])
+            return
+        run, pair, made = find_compared(opened, id)
+        if remove:
+            clips = {pair.first, pair.second}
+            every = [of for of in run.results() if {of.first, of.second} == clips and of.prompt == pair.prompt]
+            opened.remove_judgements("compare", [result.key for result in every])
+            print_text(f"comparison {pair.id[:_ID_CHARACTERS]} is deleted")
+        elif (judgement := run.read_pair(pair)) is None:
+            raise UsageError(f"Comparison {id!r} has no verdict: {pair.errors[0]}")
+        else:
+            print_judgement(judgement, as_json=as_json)
+            if not as_json:
+                print_text(f"judged {format_time(made)}")
+
+
+def _list_cells(entry: PlainData) -> tuple[str, ...]:
+    when = entry["made"][:16].replace("T", " ")
+    prompt = shorten(entry["prompt"], _PROMPT_CHARACTERS)
+    return (entry["id"][:_ID_CHARACTERS], when, entry["first"], entry["second"], entry["words"], entry["judge"], prompt)

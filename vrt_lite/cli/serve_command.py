@@ -43,16 +43,7 @@ STATUS = "Exit status: 2 usage, 4 model missing, corrupt or mismatched, 7 the st
 @store_option
 @jobs_option
 @judge_options
-def serve(
-    *,
-    port: int,
-    host: str,
-    names: tuple[str, ...],
-    folders: tuple[Path, ...],
-    open_browser: bool,
-    store: Path | None,
-    **options: Any,
-) -> None:
+def serve(*, names: tuple[str, ...], **options: Any) -> None:
     """Serve pages and an API to compare, rank and vote.
 
     \b
@@ -79,11 +70,7 @@ def serve(
 
     run_server(
         WantedJudge(judge.model, judge.projector, judge.settings, judge.backend, jobs=judge.choose_jobs()),
-        host=host,
-        port=port,
         names=names,
-        folders=folders,
-        store=store,
-        open_browser=open_browser,
         say=print_text,
+        **options,
     )

@@ -80,7 +80,7 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     if as_json:
         print_json({"model": files.name, "machine": machine, "tuning": tuning, "file": path, "tried": tried})
         return
-    from vrt_lite.show.table import show_table  # noqa: PLC0415
+    from vrt_lite.show.words import show_table  # noqa: PLC0415
 
     default, *_ = taken = [each.seconds or 0.0 for each in tried if each.outcome == TAKEN]
     show_table(HEADINGS, [_row(each, default) for each in tried])

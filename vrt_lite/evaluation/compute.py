@@ -17,9 +17,8 @@ from vrt_lite.evaluation.published import find_published
 from vrt_lite.evaluation.sets import KEYS
 from vrt_lite.protocol.verdict import join_orders
 from vrt_lite.records import figures as f
-from vrt_lite.records.conditions import conditions_of
 from vrt_lite.records.labelled import UNDECIDED, EvalAbout, EvalCase, ScoredCase, score_case
-from vrt_lite.records.pairs import Result, count_orders
+from vrt_lite.records.pairs import Result, conditions_of, count_orders
 
 HARD: Final = 0.1
 _NAMED = 200

@@ -22,8 +22,7 @@ from vrt_lite.records.figures import Figures
 from vrt_lite.records.labelled import EvalAbout, EvalCase, Order, Orders
 from vrt_lite.records.pairs import Result
 from vrt_lite.runs.judging import RunClock, Task, judge_all
-from vrt_lite.runs.run import CASE, Run
-from vrt_lite.runs.store import Identity, Store
+from vrt_lite.runs.store import CASE, Identity, Run, Store
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
@@ -56,15 +55,12 @@ class EvalWatcher(Protocol):
 
     def begins(self, judgements: int, predicted: TimeRange | None, /) -> None:
         """Called before judging: so many judgements are left, which will take `seconds` if that is known."""
-        ...
 
     def count(self, *, failed: bool, seconds_left: float | None) -> None:
         """Called when a pair is done."""
-        ...
 
     def observe(self, event: Event, /) -> None:
         """Called with each event of the judge."""
-        ...
 
 
 def name_run(found: LabelledSet, selection: PairSelection, judge: str) -> str:
@@ -82,7 +78,6 @@ def evaluate(
     judge: Judge,
     watcher: EvalWatcher,
     name: str | None = None,
-    jobs: int = 1,
 ) -> Evaluation:
     """Judge what is not judged yet of a set; return the figures. The same call resumes where an earlier one stopped.
 
@@ -102,9 +97,7 @@ def evaluate(
         split=place.layout.split,
         labels=found.label_counts,
         table=str(place.table),
-        table_sha256=found.sha256,
         folder=str(place.folder),
-        judge=key,
         model=identity.model,
         scope=judge.scope,
         **chosen,
@@ -115,7 +108,7 @@ def evaluate(
     run.note(about.to_json())
     cases = [(pair, _new_case(pair, order)) for pair in pairs for order in choose_orders(pair, selection)]
     clips = Clips(place.folder, table=place.table, anywhere=place.layout.own)
-    _judge_cases(cases, clips, run, store=store, judge=judge, watcher=watcher, budget=selection.budget, jobs=jobs)
+    _judge_cases(cases, clips, run, store=store, judge=judge, watcher=watcher, budget=selection.budget)
     return Evaluation(run.name, identity.model, figures_of(run))
 
 
@@ -128,14 +121,13 @@ def _judge_cases(
     judge: Judge,
     watcher: EvalWatcher,
     budget: int | None,
-    jobs: int,
 ) -> None:
     """Judge the cases that are not judged yet, at most `budget` of them, and keep each case that is done in the run."""
     known = {case.item: case for case in run.cases()}
     left = {case.item for _, case in cases if not known.get(case.item, case).key}
     paths = (clips.find(name) for pair, _ in cases for name in (pair.a, pair.b))
     like = next((path for path in paths if isinstance(path, Path)), None)
-    clock = RunClock(judge.predict(like) if like else None, jobs=jobs)
+    clock = RunClock(judge.predict(like) if like else None, jobs=judge.jobs)
     asked = 0  # how often the judge was asked, as far as this is known: a task counts until its result is found
 
     def count_left() -> int:
@@ -178,7 +170,7 @@ def _judge_cases(
             keep(replace(case, key=result.key, clip_seconds=_find_length(run, result.key)), result)
 
     watcher.begins(count_left(), clock.predict(count_left()))
-    judge_all(choose_tasks(), run, store=store, judge=judge, jobs=jobs, done=keep_result, observe=watcher.observe)
+    judge_all(choose_tasks(), run, store=store, judge=judge, jobs=judge.jobs, done=keep_result, observe=watcher.observe)
 
 
 def _find_length(run: Run, key: str) -> float | None:

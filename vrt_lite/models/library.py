@@ -26,6 +26,8 @@ import msgspec
 
 from vrt_lite.disk import file_sha256, home, is_plain_name, write_file
 from vrt_lite.errors import ModelError
+from vrt_lite.interfaces import TimeRange
+from vrt_lite.machine import format_bytes
 from vrt_lite.models.gguf import quant_of
 from vrt_lite.reading import read_json, read_plain
 
@@ -219,3 +221,40 @@ def recipes() -> dict[str, Recipe]:
     folder = inside if inside.is_dir() else _PACKAGE.parent / "models"
     tables = (tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.toml")))
     return {table["name"]: read_plain({**table.get("pull", {}), **table}, Recipe) for table in tables}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedModel:
+    """A model that is here, or can be. `memory_bytes` is an estimate, and so are the `seconds` of a judgement.
+
+    That is one order of a pair, or one clip: `answers` says of what, and what it judges.
+
+    Of what is not here, `quant` is the one that a pull takes on this machine, `disk_bytes` is what stays of it, and
+    `fetched_bytes` is what the pull fetches: a checkpoint if the model is `converted` here, else the files that stay.
+    """
+
+    name: str
+    state: str
+    quant: str = ""
+    disk_bytes: int
+    fetched_bytes: int = 0
+    memory_bytes: int = 0
+    seconds: TimeRange | None = None
+    answers: str = ""
+    converted: bool = False
+    verified: bool = False
+    licence: str = ""
+    licence_url: str = ""
+    repository: str = ""
+    revision: str = ""
+    folder: str = ""
+    note: str = ""
+
+    @property
+    def way_here(self) -> str:
+        """How the model gets here, in a line; "" if it is here."""
+        if not self.fetched_bytes:
+            return ""
+        fetched, stay = format_bytes(self.fetched_bytes), format_bytes(self.disk_bytes)
+        way = f"as a checkpoint and converted here, {stay} stay" if self.converted else "as GGUF, all of it stays"
+        return f"{self.name}: vrt-lite pull {self.name} ({fetched} fetched {way})"

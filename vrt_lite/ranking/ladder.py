@@ -11,11 +11,10 @@ from typing import Final
 from vrt_lite.protocol.answer_form import compare_scores
 from vrt_lite.protocol.messages import KEYS, OVERALL
 from vrt_lite.protocol.verdict import MIRROR, odds_of
-from vrt_lite.ranking.clip_groups import ClipGroup
+from vrt_lite.ranking.rank_run import ClipGroup
 from vrt_lite.ranking.ratings import JudgedVote, fit
-from vrt_lite.records.conditions import conditions_of
 from vrt_lite.records.ladders import Ladder, LadderPair, Rated, Standing, UnrankedClip
-from vrt_lite.records.pairs import count_orders
+from vrt_lite.records.pairs import conditions_of, count_orders
 
 _UNDECIDED: Final = 3
 """How a pair ended, beside 0, 1 and 2."""
@@ -54,6 +53,8 @@ def rate_group(group: ClipGroup) -> Ladder:
     shares = {clip: win_share(clip, following) for clip, following in pairwise(order)}
     standings = tuple(_place(group, order, ratings, shares, letters, pairs))
     alike = set(standings[0].letters) if standings else set[str]()
+    decided = [(pair.clips, pair.preferences[OVERALL].winner) for pair in pairs if pair.preferences]
+    wins = [(i, j) if winner == 1 else (j, i) for (i, j), winner in decided if winner]
     errors = {clip: pair.errors[-1] for pair in pairs if pair.errors for clip in pair.clips}
     return Ladder(
         group=group.name,
@@ -66,7 +67,7 @@ def rate_group(group: ClipGroup) -> Ladder:
             for number, clip in enumerate(group.clips)
             if number not in ranked
         ),
-        cycles=tuple(find_cycles(_list_wins(pairs), order)),
+        cycles=tuple(find_cycles(wins, order)),
         orders=count_orders(pair.verdicts for pair in joined.values()),
         first=first,
         judgements=len(judged),
@@ -137,12 +138,6 @@ def _letter_groups(groups: Iterable[Sequence[int]]) -> dict[int, tuple[str, ...]
         for clip in group:
             found[clip] = (*found.get(clip, ()), name)
     return found
-
-
-def _list_wins(pairs: Iterable[LadderPair]) -> list[tuple[int, int]]:
-    """Return (winner, loser) of each pair that one clip wins overall."""
-    decided = [(pair.clips, pair.preferences[OVERALL].winner) for pair in pairs if pair.preferences]
-    return [(i, j) if winner == 1 else (j, i) for (i, j), winner in decided if winner]
 
 
 def find_cycles(wins: Iterable[tuple[int, int]], order: Sequence[int], *, limit: int = 100) -> list[tuple[int, ...]]:

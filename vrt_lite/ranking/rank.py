@@ -13,23 +13,31 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
 from vrt_lite.errors import MissingClipError, UsageError, VideoError, WorkerEndedError
-from vrt_lite.interfaces import Event, Observe, TimeRange, Working
+from vrt_lite.interfaces import Event, Observe, Stop, TimeRange, Working
 from vrt_lite.measures.flags import Flag, describe_flags, find_flags
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.ranking.clip_groups import ClipGroup, add_stored, find_members
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import collect_votes, rate_group
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
-from vrt_lite.ranking.rank_run import ALL_PAIRS_UP_TO, CONFIDENCE, Effort, RankAbout, read_rank_about
+from vrt_lite.ranking.rank_run import (
+    ALL_PAIRS,
+    ALL_PAIRS_UP_TO,
+    CONFIDENCE,
+    ClipGroup,
+    Effort,
+    RankAbout,
+    add_stored,
+    find_members,
+    read_rank_about,
+)
 from vrt_lite.ranking.ratings import fit
-from vrt_lite.records.ladders import ExcludedClip, RankedClip, Ranking
+from vrt_lite.records.ladders import ExcludedClip, Progress, RankedClip, Ranking
 from vrt_lite.records.pairs import Result
-from vrt_lite.records.progress import Progress
 from vrt_lite.runs.judging import RunClock, Task, judge_all
 from vrt_lite.runs.store import Identity, Store
 from vrt_lite.shortage import ThreadPool
@@ -55,35 +63,20 @@ class RankWatcher(Protocol):
 
     def begins(self, groups: Sequence[ClipGroup], progress: Progress, predicted: TimeRange | None, /) -> None:
         """Called before judging: what is done already, and how long the rest is to take."""
-        ...
 
     def judged(self, label: Label, result: Result, progress: Progress, /) -> None:
         """Called when a judgement was made, or found in the store."""
-        ...
 
     def observe(self, event: Event, /) -> None:
         """Called with each event of the judge."""
-        ...
 
 
-def rank_clips(
-    groups: Sequence[Group],
-    *,
-    store: Store,
-    judge: Judge,
-    watcher: RankWatcher,
-    effort: Effort | None = None,
-    name: str | None = None,
-    jobs: int = 1,
-) -> Ranking:
-    """Rank the clips of each group. The same call resumes where an earlier one stopped.
+def rank_clips(groups: Sequence[Group], **options: Any) -> Ranking:
+    """Rank the clips of each group; the options are those of `RankWork`. The same call resumes where one stopped.
 
-    `name` is the run's name in the store; by default it is made from clips, prompts and judge. UsageError if a run of
-    that name was made with another judge or prompt. `judge` is loaded only if something is left to judge. Raises
-    UsageError or VideoError if no group has two clips that can be used, and what the judge raises; NoVerdictError and
-    VideoError of a pair are kept as its result.
+    Raises what `RankWork` and the judge raise; NoVerdictError and VideoError of a pair are kept as its result.
     """
-    work = RankWork(groups, store=store, judge=judge, watcher=watcher, effort=effort, name=name, jobs=jobs)
+    work = RankWork(groups, **options)
     work.judge_missing()
     return work.rate()
 
@@ -101,14 +94,19 @@ class RankWork:
         store: Store,
         judge: Judge,
         watcher: RankWatcher,
-        effort: Effort | None = None,
+        effort: Effort = ALL_PAIRS,
         name: str | None = None,
-        jobs: int = 1,
         least_clips: int | None = None,
+        stop: Stop | None = None,
     ) -> None:
-        """Find the clips and all that is known of them. Groups of fewer than `least_clips` are left out."""
-        self._store, self._judge, self._watcher, self._jobs = store, judge, watcher, jobs
-        self.effort = effort = (effort or Effort()).for_judge(judge)
+        """Find the clips and all that is known of them. Groups of fewer than `least_clips` are left out.
+
+        `name` is the run's name in the store; by default it is made from clips, prompts and judge. UsageError if a run
+        of that name was made with another judge or prompt. UsageError or VideoError if no group has two clips that can
+        be used. `judge` is loaded only if something is left to judge. Another thread may end all with `stop`.
+        """
+        self._store, self._judge, self._watcher, self._stop = store, judge, watcher, stop or Stop()
+        self.effort = effort = effort.for_judge(judge)
         self._left_out: list[ExcludedClip] = []
         gathered = [self._gather(group) for group in groups]
         facts = {f"prompt of group {group.name!r}" if group.name else "prompt": group.prompt for group in gathered}
@@ -116,16 +114,17 @@ class RankWork:
         self.run = run = store.begin(name or _name_run(gathered, identity.judge), kind="rank", identity=identity)
         looks: dict[str, _Flags | VideoError] = {of.sha256: of.flags for of in read_rank_about(run).clips}
         unknown = {clip.sha256: clip.path for of in gathered for clip in of.clips if clip.sha256 not in looks}
-        looks |= look_at_clips(unknown, judge, watcher.observe)
+        looks |= look_at_clips(unknown, judge, watcher.observe, self._stop)
         least = 2 - effort.pointwise if least_clips is None else least_clips
         self.groups = tuple(of for group in gathered if (of := self._choose(group, looks, least)))
         if not self.groups:
             flags = (look for look in looks.values() if not isinstance(look, VideoError))
             raise _too_few(self._left_out, flagged=effort.exclude_flagged and any(flags))
         self.about = RankAbout(
-            groups=tuple(ClipGroup(group.name, group.prompt, _find_absolute(group.clips)) for group in self.groups),
+            groups=tuple(
+                replace(of, clips=tuple(replace(c, path=c.path.absolute()) for c in of.clips)) for of in self.groups
+            ),
             prompts=tuple(dict.fromkeys(group.prompt for group in self.groups)),
-            judge=identity.judge,
             model=identity.model,
             scope=judge.scope,
             options=effort,
@@ -183,7 +182,7 @@ class RankWork:
         """Judge what the ranking needs and the store does not have, as long as it is to `go_on`."""
         tasks = _choose_tasks(self.groups, self.effort)
         first = next(tasks, None)
-        clock = RunClock(self._judge.predict(first.first) if first else None, jobs=self._jobs)
+        clock = RunClock(self._judge.predict(first.first) if first else None, jobs=self._judge.jobs)
         done, most = self.count()
         self._watcher.begins(self.groups, Progress(done, most), clock.predict(most - done))
 
@@ -197,8 +196,8 @@ class RankWork:
             self._watcher.judged(label, result, Progress(done, most, clock.seconds_left(most - done)))
 
         every = takewhile(lambda _: go_on(), chain((first,), tasks) if first else tasks)
-        tell, jobs = self._watcher.observe, self._jobs
-        judge_all(every, self.run, store=self._store, judge=self._judge, jobs=jobs, done=add_result, observe=tell)
+        options: Any = {"jobs": self._judge.jobs, "observe": self._watcher.observe, "stop": self._stop}
+        judge_all(every, self.run, store=self._store, judge=self._judge, done=add_result, **options)
 
     def rate(self) -> Ranking:
         """Rate the clips by what is judged by now. Pairs that follow from clips judged by themselves are listed too."""
@@ -216,10 +215,6 @@ class RankWork:
             unread=sum(kind in _UNREAD for kind in failures),
             died=failures.count(WorkerEndedError.kind),
         )
-
-
-def _find_absolute(clips: Sequence[RankedClip]) -> tuple[RankedClip, ...]:
-    return tuple(replace(clip, path=clip.path.absolute()) for clip in clips)
 
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:
@@ -270,10 +265,13 @@ def _name_run(groups: Iterable[ClipGroup], judge_key: str) -> str:
     return f"rank-{hashlib.sha256(json.dumps([judge_key, facts]).encode()).hexdigest()[:8]}"
 
 
-def look_at_clips(clips: Mapping[str, Path], judge: Judge, observe: Observe) -> dict[str, _Flags | VideoError]:
+def look_at_clips(
+    clips: Mapping[str, Path], judge: Judge, observe: Observe, stop: Stop
+) -> dict[str, _Flags | VideoError]:
     """Open and measure each clip; return its flags, or why it cannot be opened."""
 
     def look(path: Path) -> _Flags | VideoError:
+        stop.check()
         try:
             judge.look_at(path)
         except VideoError as error:

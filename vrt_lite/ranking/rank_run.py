@@ -1,21 +1,25 @@
-"""How much of a ranking is judged, and the description of its run, as values that are kept in the store."""
+"""The groups of clips that a ranking is about, and how much of it is judged, as values that are kept in the store.
+
+Clips are numbers from 0 within their group. A result for (i, j) is one judgement with clip i shown as video 1.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from vrt_lite.errors import UsageError
-from vrt_lite.ranking.clip_groups import ClipGroup, add_stored
 from vrt_lite.records.judgement import Record
 from vrt_lite.records.ladders import ExcludedClip, RankedClip
+from vrt_lite.records.pairs import JudgedPair, Result, derive_result, join_results
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
-    from vrt_lite.runs.run import Run
-
+    from vrt_lite.runs.store import Run
 ALL_PAIRS_UP_TO = 12
 """Up to this many clips in a group, every pair is judged, unless a budget or a confidence is given."""
 CONFIDENCE = 0.8
@@ -23,6 +27,61 @@ CONFIDENCE = 0.8
 
 A higher value is rarely reached: two judgements of a pair, by a judge that never contradicts itself, give about 0.85.
 """
+
+
+class ClipGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A group of clips made from one prompt, and the results so far, to which new ones are added.
+
+    `alone` are those of clips that were judged by themselves, by number: `results` then follow from them.
+    """
+
+    name: str
+    prompt: str
+    clips: tuple[RankedClip, ...]
+    results: dict[tuple[int, int], Result] = {}
+    alone: dict[int, Result] = {}
+
+    def add(self, i: int, j: int, result: Result) -> None:
+        """Add the result of a pair, or of one clip (i = j) and so of its pairs with all others."""
+        if i != j:
+            self.results[i, j] = result
+        elif not result.second:
+            for other in self.alone.keys() - {i}:
+                low, high = (result, self.alone[other]) if i < other else (self.alone[other], result)
+                self.results[min(i, other), max(i, other)] = derive_result(low, high)
+            self.alone[i] = result
+
+    @property
+    def judged(self) -> tuple[Result, ...]:
+        """The judgements that were made: of clips, or of pairs."""
+        return tuple((self.alone or self.results).values())
+
+    def pairs(self) -> dict[tuple[int, int], JudgedPair]:
+        """Return the pairs i < j with a result, perhaps a failure, of at least one order."""
+        content, get = [clip.sha256 for clip in self.clips], self.results.get
+        return {
+            (i, j): JudgedPair(content[i], content[j], self.prompt, get((i, j)), get((j, i)))
+            for i, j in sorted({(min(order), max(order)) for order in self.results})
+        }
+
+
+def add_stored(groups: Iterable[ClipGroup], results: Iterable[Result]) -> None:
+    """Add to each group the stored results that are about its clips and its prompt, one for each order."""
+    stored = [result for pair in join_results(results) for result in pair.results]
+    for group in groups:
+        number = {clip.sha256: i for i, clip in enumerate(group.clips)}
+        for result in stored:
+            i, j = number.get(result.first), number.get(result.second or result.first)
+            if i is not None and j is not None and result.prompt == group.prompt:
+                group.add(i, j, result)
+
+
+def find_members(groups: Iterable[ClipGroup]) -> Callable[[Result], bool]:
+    """Return a test for a result: whether one of the groups has its prompt and its clips."""
+    members: dict[str, list[set[str]]] = {}
+    for group in groups:
+        members.setdefault(group.prompt, []).append({clip.sha256 for clip in group.clips})
+    return lambda of: any({of.first, of.second or of.first} <= clips for clips in members.get(of.prompt, ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +120,18 @@ class Effort:
         return done, max(done, possible if self.budget is None else min(possible, self.budget))
 
 
+ALL_PAIRS = Effort()
+"""What is judged if nothing else is said."""
+
+
 class RankAbout(Record, frozen=True, kw_only=True):
-    """The clips in their groups, the judge's key, its model's name and scope, and how much was to be judged."""
+    """The clips in their groups, the judge's name and scope, and how much was to be judged."""
 
     groups: tuple[ClipGroup, ...] = ()
     prompts: tuple[str, ...] = ()
-    judge: str = ""
     model: str = ""
     scope: str = ""
-    options: Effort = Effort()
+    options: Effort = ALL_PAIRS
     left_out: tuple[ExcludedClip, ...] = ()
 
     @property

@@ -21,13 +21,11 @@ from msgspec.structs import replace
 
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.interfaces import TimeRange
-from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.entries import Group, list_videos
 from vrt_lite.ranking.rank import Label, RankWatcher, RankWork
-from vrt_lite.ranking.rank_run import Effort
-from vrt_lite.records.ladders import ExcludedClip, Ranking
+from vrt_lite.ranking.rank_run import ALL_PAIRS, ClipGroup, Effort
+from vrt_lite.records.ladders import ExcludedClip, Progress, Ranking
 from vrt_lite.records.pairs import Result
-from vrt_lite.records.progress import Progress
 from vrt_lite.runs.store import Store
 
 if TYPE_CHECKING:
@@ -117,7 +115,6 @@ class FolderWatcher(RankWatcher, Protocol):
 
     def changed(self, group: ClipGroup, progress: Progress, waiting: Mapping[Path, str], /) -> None:
         """Called when a clip came, changed or went, or is waited for; `waiting` says why it is."""
-        ...
 
 
 def watch_folders(
@@ -127,9 +124,8 @@ def watch_folders(
     store: Store,
     judge: Judge,
     watcher: FolderWatcher,
-    effort: Effort | None = None,
+    effort: Effort = ALL_PAIRS,
     name: str | None = None,
-    jobs: int = 1,
     poll_seconds: float = POLL_SECONDS,
 ) -> Ranking:
     """Rank the clips of the folders until an interrupt, or until the budget is spent. Returns the ranking by then.
@@ -138,11 +134,11 @@ def watch_folders(
     left out, and its judgements are kept. A clip that was changed is another clip. UsageError if a run of that name was
     made with another judge or prompt. Raises what the judge raises.
     """
-    effort, name = effort or Effort(), name or _name_run(watch, prompt, judge.key())
+    name = name or _name_run(watch, prompt, judge.key())
     looks = _Looks(watch, judge, watcher, poll_seconds)
 
     begin = functools.partial(
-        RankWork, store=store, judge=judge, watcher=looks, effort=effort, name=name, jobs=jobs, least_clips=0
+        RankWork, store=store, judge=judge, watcher=looks, effort=effort, name=name, least_clips=0
     )
     work, found = begin([Group("", prompt, ())]), None
     with contextlib.suppress(KeyboardInterrupt):

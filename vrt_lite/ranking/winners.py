@@ -25,7 +25,9 @@ def copy_winners(chosen: Sequence[tuple[str, Sequence[RankedClip]]], folder: Pat
     Numbered pictures become a folder of that name. A file of that name with the same content stays. UsageError, before
     anything is copied, if a file of that name has another content, or a clip has changed since it was ranked.
     """
-    folders = _folders(folder, [group for group, _ in chosen])
+    folders = [folder]
+    if len(chosen) > 1:
+        folders = [folder / file_name(number, group[:60]) for number, (group, _) in enumerate(chosen, start=1)]
     plan = [
         (clip, into / file_name(place, _name(clip.path)))
         for into, (_, clips) in zip(folders, chosen, strict=True)
@@ -49,13 +51,6 @@ def file_name(place: int, name: str) -> str:
         stem, suffix = kept, ""
     stem = stem.encode()[: LONGEST_BYTES - len(suffix.encode())].decode(errors="ignore").rstrip(" .")
     return f"{place:02d}-{stem or 'clip'}{'.' if suffix else ''}{suffix}"
-
-
-def _folders(folder: Path, groups: Sequence[str]) -> list[Path]:
-    """Return a folder for each group: the folder itself for a single group, else numbered ones in it."""
-    if len(groups) == 1:
-        return [folder]
-    return [folder / file_name(number, group[:60]) for number, group in enumerate(groups, start=1)]
 
 
 def _name(clip: Path) -> str:

@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from vrt_lite.records.conditions import Conditions
 from vrt_lite.records.judgement import Record
 from vrt_lite.records.labelled import Orders
+from vrt_lite.records.pairs import Conditions
 
 VERSION: Final = 4
 Measure = Literal["tau", "diff", "calibrated", "sign"]

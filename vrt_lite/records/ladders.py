@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -16,9 +15,8 @@ from msgspec.structs import replace
 from vrt_lite.measures.flags import Flag
 from vrt_lite.protocol.messages import DIMENSIONS
 from vrt_lite.protocol.verdict import Preference
-from vrt_lite.records.conditions import Conditions
-from vrt_lite.records.judgement import Record, to_plain
-from vrt_lite.records.pairs import OrderCounts
+from vrt_lite.records.judgement import PlainData, Record, to_plain
+from vrt_lite.records.pairs import Conditions, OrderCounts
 
 
 class RankedClip(msgspec.Struct, frozen=True):
@@ -141,7 +139,7 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, rename={"first": "
         """The clips with a measured fault, in the order given."""
         return tuple(number for number, clip in enumerate(self.clips) if clip.flags)
 
-    def to_json(self, *, pairs: bool = True) -> dict[str, Any]:
+    def to_json(self, *, pairs: bool = True) -> PlainData:
         """Return plain data. Without `pairs` it stays small."""
         return to_plain(self if pairs else replace(self, pairs=()))
 
@@ -168,3 +166,15 @@ class Ranking(Record, frozen=True, omit_defaults=True):
     def after(self, before: Ranking) -> Ranking:
         """Return this ranking as that of the best clips of another one."""
         return replace(self, before=before)
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far work has come: `done` of at most `most` judgements, or bytes of a model, which `words` name.
+
+    A ranking takes fewer judgements if the order is certain before. `seconds_left` is None until known.
+    """
+
+    done: int
+    most: int
+    seconds_left: float | None = None
+    words: str = ""

@@ -1,6 +1,7 @@
 """What was asked of a judge, the light columns of its answer, and both orders of a pair as one. Pure functions.
 
-A pair is made here alone: rankings, figures, reports, exports, votes and pages all count by it.
+A pair is made here alone: rankings, figures, reports, exports, votes and pages all count by it. Also what judgements
+were made with, and whether they can be compared.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from vrt_lite.errors import VrtError, Warned
 from vrt_lite.protocol.answer_form import ClipScore, compare_scores
 from vrt_lite.protocol.messages import KEYS, OVERALL, Key, Odds
 from vrt_lite.protocol.verdict import BothOrders, Preference, Verdict, join_orders
-from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.judgement import Judgement, Record
 
 DERIVED: Final = "+"
 """Between the keys of two judgements of clips, it makes the key of the pair that is derived from them."""
@@ -260,3 +261,47 @@ def count_orders(verdicts: Iterable[tuple[Verdict | None, Verdict | None]]) -> O
     undecided = Counter(key for key, of in preferences if of.undecided)
     keys = [key for key in KEYS if judged[key] or key == OVERALL]
     return OrderCounts(len(joined), *({key: counts[key] for key in keys} for counts in (judged, differ, undecided)))
+
+
+class MadeWith(msgspec.Struct, frozen=True):
+    """How many judgements were made with these pixels of a frame and of a requested frame, and this KV type."""
+
+    max_pixels: int | None
+    tool_max_pixels: int | None
+    kv_type: str
+    judgements: int
+
+
+class WarningCount(msgspec.Struct, frozen=True):
+    """How many judgements have a warning of this kind, and one such warning."""
+
+    kind: str
+    judgements: int
+    example: str
+
+
+class Conditions(Record, frozen=True):
+    """What the `judgements` were made with, the commonest first, and their warnings.
+
+    They are `comparable` if all were made with the same pixels, as far as these are known.
+    """
+
+    comparable: bool
+    made_with: tuple[MadeWith, ...]
+    warnings: tuple[WarningCount, ...]
+    judgements: int = 0
+
+
+def conditions_of(results: Iterable[Result]) -> Conditions:
+    """Count the conditions of the results for which the model ran."""
+    ran = [result for result in results if result.rounds]
+    counts = Counter((result.max_pixels, result.tool_max_pixels, result.kv_type) for result in ran)
+    sizes = {(pixels, tool_pixels) for pixels, tool_pixels, _ in counts if pixels is not None}
+    warned = Counter(kind for result in ran for kind in {warning.kind for warning in result.warnings})
+    examples = {warning.kind: warning.text for result in reversed(ran) for warning in result.warnings}
+    return Conditions(
+        comparable=len(sizes) < 2,
+        made_with=tuple(MadeWith(*values, judgements=count) for values, count in counts.most_common()),
+        warnings=tuple(WarningCount(kind, count, examples[kind]) for kind, count in warned.most_common()),
+        judgements=len(ran),
+    )

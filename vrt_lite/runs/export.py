@@ -6,18 +6,17 @@ import csv
 import io
 import json
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Literal, cast
+from collections.abc import Iterable, Iterator
+from typing import Final, cast
 
 import msgspec
 
 from vrt_lite.protocol.messages import KEYS, Choice
 from vrt_lite.protocol.verdict import MIRROR, Preference, describe
-from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.judgement import Judgement, PlainData
 from vrt_lite.records.pairs import JudgedPair
-from vrt_lite.runs.run import Run
+from vrt_lite.runs.store import Run
 
-Format = Literal["csv", "jsonl"]
 _CHANCES = ("tie", "1", "2")
 COLUMNS: Final = (
     *("number", "first", "second", "prompt"),
@@ -45,15 +44,15 @@ _LIGHT: Final = (
 """What a line of JSON has of a result."""
 
 
-def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
-    """Yield the heading and a line for each judgement, in the order made. `shown` is applied to every text.
+def csv_lines(run: Run) -> Iterator[str]:
+    """Yield the heading and a line for each judgement, in the order made.
 
     A text that a spreadsheet would take for a formula gets an apostrophe before it. A cell is empty without a verdict,
     a probability, or the other order.
     """
     yield csv_line(COLUMNS)
     for of, _, both in _describe_results(run):
-        cells: dict[str, Any] = {
+        cells: PlainData = {
             **{name.replace("_", " "): value for name, value in of.items()},
             **of["winners"],
             **{f"{key} label": label for key, label in of["labels"].items()},
@@ -68,8 +67,7 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
             cells |= {f"{key} {chance}": share for chance, share in zip(_CHANCES, odds or (), strict=False)}
         if both:
             cells |= {f"{key} both orders": _choice(preference) for key, preference in both.preferences.items()}
-        row = (cells.get(column) for column in COLUMNS)
-        yield harmless_line(shown(cell) if isinstance(cell, str) else cell for cell in row)
+        yield harmless_line(cells.get(column) for column in COLUMNS)
 
 
 def json_lines(run: Run) -> Iterator[str]:
@@ -86,12 +84,13 @@ def json_lines(run: Run) -> Iterator[str]:
         yield json.dumps(msgspec.to_builtins({**of, "both_orders": joined, "judgement": whole})) + "\n"
 
 
-def _describe_results(run: Run) -> Iterator[tuple[dict[str, Any], Judgement | None, JudgedPair | None]]:
+def _describe_results(run: Run) -> Iterator[tuple[PlainData, Judgement | None, JudgedPair | None]]:
     """Yield what both forms tell of each judgement, the judgement, and its pair if each order has a verdict.
 
     The pair is about the clips as shown. A judgement that does not count, as a later one of its order does, has none.
     """
-    names, labelled = names_of(run), _read_labels(run)
+    names = {clip["sha256"]: clip["name"] for group in run.about.get("groups") or () for clip in group["clips"]}
+    labelled = _read_labels(run)
     both = (pair for pair in run.pairs() if pair.of_both or all(pair.verdicts))
     paired = {of.key: pair if of is pair.given else pair.mirrored() for pair in both for of in pair.results}
     for number, result in enumerate(run.results(), start=1):
@@ -109,12 +108,6 @@ def _describe_results(run: Run) -> Iterator[tuple[dict[str, Any], Judgement | No
             "labels": labels,
         }
         yield {"number": number, "first": one, "second": two, **light, **told}, judgement, pair
-
-
-def names_of(run: Run) -> dict[str, str]:
-    """Return the names that a run gives its clips, by sha256, as far as it lists them."""
-    groups: list[dict[str, Any]] = run.about.get("groups") or []
-    return {clip["sha256"]: clip["name"] for group in groups for clip in group["clips"]}
 
 
 def _read_labels(run: Run) -> dict[str, tuple[list[int], dict[str, int]]]:
@@ -137,7 +130,7 @@ def _choice(preference: Preference) -> str:
     return describe(preference, ("1", "2")) if preference.undecided else ("tie", "1", "2")[preference.winner]
 
 
-def _plain(preference: Preference) -> dict[str, Any]:
+def _plain(preference: Preference) -> PlainData:
     odds = preference.odds and dict(zip(_CHANCES, (round(share, 9) for share in preference.odds), strict=True))
     return {**msgspec.to_builtins(preference), "probabilities": odds}
 

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vrt_lite.errors import StoreError, UsageError, VideoError, Warned
-from vrt_lite.records.joining import add_warning
-from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.judgement import Judgement, add_warning
 from vrt_lite.records.pairs import JudgedPair, Question
 from vrt_lite.runs.store import Identity, Run, Store
-from vrt_lite.settings import BothOrders
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
@@ -29,15 +27,13 @@ def begin_daily_run(store: Store, judge: Judge) -> Run:
     return store.begin(name, kind="compare", about={"model": identity.model}, identity=identity)
 
 
-def ask_pair(judge: Judge, store: Store, clips: tuple[Path, Path], prompt: str, *, orders: str = "") -> Question:
-    """Return the question that a comparison asks; `orders` says which, "" for one as in a ranking."""
+def _ask_pair(judge: Judge, store: Store, clips: tuple[Path, Path], prompt: str) -> Question:
+    """Return the question that a comparison asks: an answer about one order is none about both."""
     one, two = map(store.digest, clips)
-    return Question(one, two, prompt, f"{judge.key_here()} {orders}".strip())
-
-
-def describe_orders(both_orders: BothOrders, confidence: float) -> str:
-    """Name the orders for a question: an answer about one order is none about both."""
-    return f"auto {confidence:g}" if both_orders == "auto" else "both" if both_orders else ""
+    which = judge.settings.both_orders
+    orders = f"auto {judge.settings.confidence:g}" if which == "auto" else "both" if which else ""
+    asked = (judge.key_here(), orders, "" if judge.measures else "unmeasured")
+    return Question(one, two, prompt, " ".join(filter(None, asked)))
 
 
 def compare_once(
@@ -46,19 +42,20 @@ def compare_once(
     clips: tuple[Path, Path],
     prompt: str,
     *,
-    store: Store,
-    orders: str,
+    store: Store | None,
     again: bool,
 ) -> tuple[Judgement, float | None]:
     """Return the judgement of a comparison, and when it was made if it was found in the store.
 
-    Else, or `again`, `compare` makes it. Where it cannot be kept it has a warning of that.
+    Else, or `again`, `compare` makes it. Where it cannot be kept it has a warning of that, unless there is no store.
     """
+    if store is None:
+        return compare(), None
     try:
-        run, question = begin_daily_run(store, judge), ask_pair(judge, store, clips, prompt, orders=orders)
+        run, question = begin_daily_run(store, judge), _ask_pair(judge, store, clips, prompt)
         found = None if again else run.result(question)
         if found and found.verdict and (kept := run.judgement(found.key)):
-            return _name_clips(kept, clips), store.times("compare").get(found.key, time.time())
+            return name_clips(kept, clips), store.times("compare").get(found.key, time.time())
     except StoreError as error:
         return _add_not_kept(compare(), error), None
     except VideoError:  # judging says what is wrong with it
@@ -76,8 +73,8 @@ def _add_not_kept(judgement: Judgement, error: Exception) -> Judgement:
     return add_warning(judgement, Warned("not_kept", f"This comparison is not kept. {error}"))
 
 
-def _name_clips(judgement: Judgement, clips: tuple[Path, Path]) -> Judgement:
-    """The same judgement, of files with this content that may have had other names."""
+def name_clips(judgement: Judgement, clips: tuple[Path, Path]) -> Judgement:
+    """The same judgement, of files with this content: it may have been judged before under another name."""
     one, two = (replace(clip, path=str(path)) for clip, path in zip(judgement.inputs, clips, strict=True))
     return replace(judgement, inputs=(one, two))
 

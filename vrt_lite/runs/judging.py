@@ -42,7 +42,7 @@ class Task:
 
 
 def judge_all(
-    tasks: Iterator[Task | None],
+    tasks: Iterator[Task],
     run: Run,
     *,
     store: Store,
@@ -50,19 +50,20 @@ def judge_all(
     jobs: int = 1,
     done: Callable[[Task, Result, bool], None],
     observe: Observe = ignore,
+    stop: Stop | None = None,
 ) -> None:
     """Judge every task that is not judged yet, `jobs` of them at once, each in its own thread.
 
-    A task is taken from `tasks` when it can be judged at once, so that a generator can use the earlier results; None
-    means that there is none now. `done` is called in this thread with each result, and whether it was judged now (True)
-    or found (False). What another process has claimed is waited for. A question that a process had claimed when it died
-    comes last: if a pair ends the process, all others are judged before. Without a task the judge is not used, not even
-    its key. `observe` gets the events of one pair's work; with several jobs it gets none.
+    A task is taken from `tasks` when it can be judged at once, so that a generator can use the earlier results. `done`
+    is called in this thread with each result, and whether it was judged now (True) or found (False). What another
+    process has claimed is waited for. A question that a process had claimed when it died comes last: if a pair ends the
+    process, all others are judged before. Without a task the judge is not used, not even its key. `observe` gets the
+    events of one pair's work; with several jobs it gets none. Another thread may end all with `stop`.
 
     NoVerdictError, VideoError and WorkerEndedError are kept as failures. A clip that cannot even be read is a failure
     that is not kept. Any other VrtError ends the work once the pairs in progress are done, an interrupt at once.
     """
-    work = _Work(run, store, judge, observe if jobs == 1 else ignore)
+    work = _Work(run, store, judge, observe if jobs == 1 else ignore, stop or Stop())
     judge_key = functools.cache(judge.key_here)
     in_progress, claimed_elsewhere = dict[Future[Result], Task](), list[tuple[Task, Question]]()
 
@@ -78,6 +79,7 @@ def judge_all(
         return True
 
     def wait_a_little(*, take_over: bool) -> None:
+        work.stop.check()
         if not in_progress:
             sleep(_POLL_SECONDS)
         # A short wait, as on Windows an interrupt cannot break one.
@@ -87,9 +89,6 @@ def judge_all(
 
     with work.open_pool(jobs) as pool:
         for task in tasks:
-            if task is None:
-                wait_a_little(take_over=True)
-                continue
             try:
                 question = _question(task, store, judge_key())
             except VideoError as error:
@@ -140,7 +139,7 @@ class _Work:
     store: Store
     judge: Judge
     observe: Observe
-    stop: Stop = field(default_factory=Stop)
+    stop: Stop
     starting: Lock = field(default_factory=Lock)
 
     @contextlib.contextmanager

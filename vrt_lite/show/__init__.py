@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from vrt_lite.show.words import console_on, safe
+from vrt_lite.show.words import console_on, print_lines, safe
 
 if TYPE_CHECKING:
     from vrt_lite.records.judgement import Judgement
@@ -32,6 +32,5 @@ def show_verdict(judgement: Judgement, *, advise: bool = False) -> None:
             show_better_judge(judgement)
     else:
         from vrt_lite.show.pair_words import verdict_lines  # noqa: PLC0415
-        from vrt_lite.show.wrapping import print_lines  # noqa: PLC0415
 
         print_lines(verdict_lines(judgement))

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import SPARE_BYTES, MachineMemory, format_bytes
-from vrt_lite.show.table import show_table
-from vrt_lite.show.words import format_range
+from vrt_lite.show.words import format_range, show_table
 
 if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan

@@ -13,7 +13,6 @@ from vrt_lite.errors import UsageError
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import NOT_JUDGED
 from vrt_lite.records.figures import Measure, Part
-from vrt_lite.show.table import show_table
 from vrt_lite.show.words import (
     DIMENSION_NAMES,
     LINE,
@@ -22,8 +21,9 @@ from vrt_lite.show.words import (
     count_of,
     list_warnings,
     name_judge,
+    print_lines,
+    show_table,
 )
-from vrt_lite.show.wrapping import print_lines
 
 if TYPE_CHECKING:
     from vrt_lite.records.figures import Accuracy, Coverage, Figures, Share

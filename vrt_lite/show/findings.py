@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from vrt_lite.diagnosis.finding import Finding
-from vrt_lite.show.words import console_on, count_of, safe
-from vrt_lite.show.wrapping import terminal_width, wrap_line
+from vrt_lite.show.words import console_on, count_of, safe, terminal_width, wrap_line
 
 _STYLES: Final = {"ok": "green", "note": "yellow", "problem": "bold red"}
 _INDENT: Final = 11

@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, Final
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import describe
-from vrt_lite.show.table import GAP, begin_table, print_columns
-from vrt_lite.show.words import Glyphs, console_on, glyphs_for, list_warnings, name_judge, safe
-from vrt_lite.show.wrapping import cut_middle, print_lines
+from vrt_lite.show.words import (
+    GAP,
+    Glyphs,
+    begin_table,
+    console_on,
+    cut_middle,
+    glyphs_for,
+    list_warnings,
+    name_judge,
+    print_columns,
+    print_lines,
+    safe,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +31,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from vrt_lite.records.ladders import ExcludedClip, Ladder, LadderPair, RankedClip, Rated
-    from vrt_lite.records.pairs import OrderCounts
 
 _CLIP, _SCALE, _GROUP, _FLAGGED = "CLIP", "95 %", "GROUP", "FLAGGED"
 _COUNTED = ("WON", "TIED", "LOST", "UNDECIDED")
@@ -170,7 +179,7 @@ def _draw_intervals(overall: Sequence[Rated], glyphs: Glyphs) -> list[str]:
 
 def list_notes(ladder: Ladder, *, most: int | None = None) -> Iterator[str]:
     """Yield what is to know of a ladder, a line each; of a kind of notes `most`, then how many more there are."""
-    names = [clip.name for clip in ladder.clips]
+    names, orders = [clip.name for clip in ladder.clips], ladder.orders
     pairs = [pair for pair in ladder.pairs if pair.preferences]
     if ladder.first is None:
         yield f"scored: {ladder.judgements} clips, each by itself; the other order of a pair is its mirror"
@@ -185,7 +194,9 @@ def list_notes(ladder: Ladder, *, most: int | None = None) -> Iterator[str]:
     if pairs and ladder.first:
         yield _describe_position(ladder.first)
     if differing := [pair for pair in pairs if pair.disagreements]:
-        yield _describe_orders(ladder.orders)
+        counts = (f"{key} in {count} of {orders.judged[key]}" for key, count in orders.differ.items())
+        undecided = f"{orders.undecided[OVERALL]} undecided overall"
+        yield f"orders disagree, of the pairs judged in both: {', '.join(counts)}; {undecided}"
         yield from _list_first([_describe_disagreement(pair, names) for pair in differing], most)
     if ladder.failures:
         why = next(error for pair in ladder.pairs for error in pair.errors)
@@ -207,12 +218,6 @@ def _describe_position(first: Rated) -> str:
     odds, low, high = (math.exp(max(min(value, 20.0), -20.0)) for value in (first.strength, *first.span))
     effect = "no effect found" if low <= 1 <= high else "helps" if odds > 1 else "harms"
     return f"being shown first: {effect} (odds x{odds:.2f}, 95 % {low:.2f} to {high:.2f})"
-
-
-def _describe_orders(orders: OrderCounts) -> str:
-    """Say in how many pairs the two orders choose differently, overall and by dimension."""
-    counts = ", ".join(f"{key} in {count} of {orders.judged[key]}" for key, count in orders.differ.items())
-    return f"orders disagree, of the pairs judged in both: {counts}; {orders.undecided[OVERALL]} undecided overall"
 
 
 def _describe_disagreement(pair: LadderPair, names: Sequence[str]) -> str:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from vrt_lite.measures import MEASURES
 from vrt_lite.profile import preset
 from vrt_lite.protocol.messages import DIMENSIONS, KEYS, OVERALL
 from vrt_lite.protocol.report import MEASURED_KEYS
 from vrt_lite.protocol.verdict import VIDEOS, Choice, Preference, Verdict, describe, headline, prefer
-from vrt_lite.show.words import DIMENSION_NAMES, count_of, safe
+from vrt_lite.show.words import DIMENSION_NAMES, count_of, print_lines, safe, show_table
 
 if TYPE_CHECKING:
     from vrt_lite.protocol.messages import Dimension, Odds
-    from vrt_lite.records.judgement import Judgement
+    from vrt_lite.records.judgement import Judgement, PlainData
     from vrt_lite.records.pairs import JudgedPair
-    from vrt_lite.runs.run import Run
+    from vrt_lite.runs.store import Run
 
 _CONFIDENCE = ("low", "medium", "high", "very high", "confirmed")
 
@@ -215,12 +215,12 @@ def verdict_lines(judgement: Judgement) -> list[str]:
 # The comparisons of a run: pairs that have a prompt of their own
 
 
-def list_comparisons(run: Run) -> Iterator[dict[str, Any]]:
+def list_comparisons(run: Run) -> Iterator[PlainData]:
     """Yield the comparisons of a run, in the order first judged."""
     return (describe_pair(run, pair) for pair in run.pairs())
 
 
-def describe_pair(run: Run, pair: JudgedPair) -> dict[str, Any]:
+def describe_pair(run: Run, pair: JudgedPair) -> PlainData:
     """Describe a comparison as plain data: two clips by name, their prompt, and the overall result of `orders` orders.
 
     `words` say the result as a sentence without its full stop; `overall` is null, with an `error`, without a verdict.
@@ -245,9 +245,6 @@ def describe_pair(run: Run, pair: JudgedPair) -> dict[str, Any]:
 
 def show_comparisons(run: Run, *, judge: str) -> None:
     """Print a line for each comparison, then the judge's and the run's names."""
-    from vrt_lite.show.table import show_table  # noqa: PLC0415
-    from vrt_lite.show.wrapping import print_lines  # noqa: PLC0415
-
     rows = [
         [of["first"], of["second"], of["words"], str(of["orders"] or ""), " ".join(of["prompt"].split())]
         for of in list_comparisons(run)

@@ -24,8 +24,7 @@ from vrt_lite.show.pair_words import (
     name_clips,
     write_headline,
 )
-from vrt_lite.show.words import STYLES, Glyphs, capitalize_first, glyphs_for, percent, safe
-from vrt_lite.show.wrapping import cut_words
+from vrt_lite.show.words import STYLES, Glyphs, capitalize_first, cut_words, glyphs_for, percent, safe
 
 if TYPE_CHECKING:
     from vrt_lite.protocol.messages import Odds

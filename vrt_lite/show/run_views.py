@@ -15,10 +15,10 @@ from vrt_lite.show.screen import Screen, Status
 from vrt_lite.show.words import count_of, describe_event, format_range, format_time
 
 if TYPE_CHECKING:
-    from vrt_lite.ranking.clip_groups import ClipGroup
     from vrt_lite.ranking.rank import Label
+    from vrt_lite.ranking.rank_run import ClipGroup
+    from vrt_lite.records.ladders import Progress
     from vrt_lite.records.pairs import Result
-    from vrt_lite.records.progress import Progress
 
 _LONG_SECONDS: Final = 60.0
 """What takes as long is said on a terminal too before it begins."""

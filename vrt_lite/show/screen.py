@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
-from vrt_lite.show.words import console_on, format_time, glyphs_for, percent, safe
-from vrt_lite.show.wrapping import print_wrapped, wrap_line
+from vrt_lite.show.words import console_on, format_time, glyphs_for, percent, print_wrapped, safe, wrap_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -1,14 +1,19 @@
 """The words that the terminal, the sheet and the report share: names, choices, outcomes, shares and times.
 
-Also how text is written: `safe` for any terminal, consoles and tables. rich is imported only when something is drawn.
+Also how text is written: `safe` for any terminal, and as wide as it is: lines break between words, names lose their
+middle, a list of things is a table. A pipe gets all of it. rich is imported only when something is drawn.
 
 Video 1 is always the first clip given. Frames are numbered 1..N within their video.
 """
 
 from __future__ import annotations
 
+import re
+import shutil
+import sys
+import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -29,9 +34,10 @@ from vrt_lite.protocol.messages import OVERALL, FrameRef
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
+    from rich.table import Table
 
     from vrt_lite.interfaces import Event
-    from vrt_lite.records.conditions import Conditions
+    from vrt_lite.records.pairs import Conditions
 
 DIMENSION_NAMES: Final = {
     OVERALL: "Overall",
@@ -47,13 +53,18 @@ OUTCOMES: Final = {
 }
 """How a round ended."""
 _EXCHANGED = ", clips exchanged"
-_JOINERS = "\u200c\u200d"  # invisible, but Persian and emoji are not spelled without them
-_WIDE_SPACES = "\u00a0\u3000"  # not "printable" to Python
+_HARMLESS = "\u200c\u200d\u00a0\u3000"
+"""Joiners, without which Persian and emoji are not spelled, and wide spaces: they are not "printable" to Python."""
 STYLES: Final = ("dim", "cyan", "magenta")
 """By choice: tie, video 1, video 2. There is no blue, which is hard to read on most dark terminals."""
 SIDE_COLOURS: Final = ("#6b7078", "#0b7285", "#a61e6d")
 """The same on paper, dark enough for it: in pictures and, as `app.css` has them, in reports."""
 PAPER, INK, FAINT, LINE = "#fbfaf8", "#1f2328", "#5b626c", "#dcd8d1"
+_COMMAND = re.compile(r"(?<=: )vrt-lite [^(;,]+[^(;, ]")
+_JOINT = "\x1f"  # stands for a space at which no line breaks; `safe` lets none through
+_NARROWEST = 20
+GAP = 2
+"""Cells between two columns of a table."""
 
 
 # Names
@@ -202,12 +213,10 @@ def safe(text: str, *, lines: bool = False, encoding: str = "utf-8") -> str:
     if lines:
         text = text.replace("\t", "    ")
     if not text.isprintable():
-        text = "".join(c if _shows(c) or (lines and c == "\n") else ascii(c)[1:-1] for c in text)
+        text = "".join(
+            c if c.isprintable() or c in _HARMLESS or (lines and c == "\n") else ascii(c)[1:-1] for c in text
+        )
     return text if text.isascii() else text.encode(encoding, "backslashreplace").decode(encoding)
-
-
-def _shows(character: str) -> bool:
-    return character.isprintable() or character in _JOINERS or character in _WIDE_SPACES
 
 
 def console_on(stream: TextIO) -> Console:
@@ -215,3 +224,114 @@ def console_on(stream: TextIO) -> Console:
     from rich.console import Console
 
     return Console(file=stream, highlight=False, markup=False, emoji=False)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines on stdout, each made harmless and fit for the encoding and, on a terminal, for its width."""
+    for line in lines:
+        print_wrapped(line, sys.stdout)
+
+
+def print_wrapped(line: str, stream: TextIO | None) -> None:
+    """Write a line at once; to a stream that was closed when this process started, nothing."""
+    if stream is not None:
+        stream.writelines(f"{part}\n" for part in fit_line(line, stream))
+        stream.flush()
+
+
+def fit_line(line: str, stream: TextIO) -> list[str]:
+    """Return a line as it is printed: harmless, and in several lines where a terminal is too narrow."""
+    return wrap_line(safe(line, encoding=stream.encoding or "utf-8"), terminal_width(stream))
+
+
+def terminal_width(stream: TextIO) -> int:
+    """Return how many columns the terminal has; 0 if the stream is no terminal."""
+    return shutil.get_terminal_size().columns if stream.isatty() else 0
+
+
+def wrap_line(line: str, width: int, *, indent: int = 2) -> list[str]:
+    """Break a line between words, the next ones indented. A width of 0 is that of a pipe: nothing is broken.
+
+    A command to copy stays whole where it fits on one line. A word that is longer than the line stays whole too.
+    """
+    if len(line) <= max(width, 0) or width < _NARROWEST:
+        return [line]
+    own = len(line) - len(line.lstrip())
+    following = " " * (own + indent)
+    room = width - len(following)
+    kept = _COMMAND.sub(lambda of: of[0].replace(" ", _JOINT) if len(of[0]) <= room else of[0], line)
+    parts = textwrap.wrap(kept, width, subsequent_indent=following, break_long_words=False, break_on_hyphens=False)
+    return [part.replace(_JOINT, " ") for part in parts]
+
+
+def cut_middle(name: str, width: int, *, ellipsis: str = "…") -> str:
+    """Cut the middle out of a name wider than `width` cells: names of generated clips often differ at the end."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(name) <= width:
+        return name
+    room = max(width - cell_len(ellipsis), 2)
+    start = set_cell_size(name, room // 3)
+    end = set_cell_size(name[::-1], room - room // 3)[::-1]
+    return f"{start}{ellipsis}{end}"
+
+
+def cut_words(text: str, width: int, *, ellipsis: str = "…") -> str:
+    """Cut the middle out of the words that are wider than a line, so that no word of the text breaks."""
+    return " ".join(cut_middle(word, width, ellipsis=ellipsis) for word in text.split(" "))
+
+
+def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under their headings; no row is cut short, and a column without a value is left out.
+
+    On a terminal only the widest column breaks, between words. Where even so the table is too wide, each value gets a
+    line of its own below the first one of its row.
+    """
+    columns = [column for column in zip(headings, *rows, strict=True) if any(column[1:]) or not rows]
+    if not sys.stdout.isatty():
+        print_columns(columns)
+        return
+    from rich.cells import cell_len
+    from rich.measure import Measurement
+
+    console, table = console_on(sys.stdout), begin_table()
+    shown = [[safe(cell, encoding=console.encoding) for cell in column] for column in columns]
+    widths = [max(map(cell_len, column)) for column in shown]
+    for (heading, *_), width in zip(shown, widths, strict=True):
+        table.add_column(heading, width=width if width < max(widths) else None)
+    for row in zip(*(cells for _, *cells in shown), strict=True):
+        table.add_row(*row)
+    needed = Measurement.get(console, console.options.update(width=2 * sum(widths)), table).minimum
+    if needed > console.width:
+        _print_records(columns)
+    else:
+        console.print(table)
+
+
+def begin_table() -> Table:
+    """Return a table without lines and columns yet."""
+    from rich.table import Table
+
+    return Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, GAP, 0, 0),
+        header_style="dim",
+        caption_style="dim",
+        caption_justify="left",
+    )
+
+
+def _print_records(columns: Sequence[Sequence[str]]) -> None:
+    """Print each row as lines: its first value, and below it every other one after its heading."""
+    (_, *names), *others = columns
+    for at, name in enumerate(names, start=1):
+        named = ((column[0].lower(), column[at]) for column in others if column[at])
+        print_lines([name, *(f"  {f'{heading} {cell}'.strip()}" for heading, cell in named)])
+
+
+def print_columns(columns: Sequence[Sequence[str]]) -> None:
+    """Print columns, each of which begins with its heading, as plain lines."""
+    shown = [[safe(cell, encoding=sys.stdout.encoding or "utf-8") for cell in column] for column in columns]
+    for row in zip(*([cell.ljust(max(map(len, column))) for cell in column] for column in shown), strict=True):
+        print("  ".join(row).rstrip())

@@ -15,10 +15,10 @@ from vrt_lite.errors import UsageError
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.viewer.clip_media import ClipMedia, find_places, list_shown
 from vrt_lite.viewer.page_file import write_json, write_packed, write_page
-from vrt_lite.viewer.pair_view import make_pair_table, prepare_pair, write_title
+from vrt_lite.viewer.run_view import RunView, make_pair_table, prepare_pair, write_title
 
 if TYPE_CHECKING:
-    from vrt_lite.runs.run import Run
+    from vrt_lite.runs.store import Run
 
 _PAIR_BYTES = 2_300_000
 """Bytes of pictures in the report of one pair: with all else it stays under 3 MB."""
@@ -76,7 +76,6 @@ def _write_run(
 ) -> None:
     """Write the report of a run: its overview first, pictures while there are bytes left, and the pairs packed."""
     from vrt_lite.viewer.overview import prepare_overview  # noqa: PLC0415 - numpy only for a run
-    from vrt_lite.viewer.run_view import RunView  # noqa: PLC0415
 
     view = RunView(run)
     overview = prepare_overview(view)

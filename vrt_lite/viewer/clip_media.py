@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 from urllib.parse import quote
 
 from vrt_lite.clip_files import is_clip_there
@@ -21,7 +21,7 @@ from vrt_lite.errors import VideoError
 from vrt_lite.viewer.page_file import write_data
 
 if TYPE_CHECKING:
-    from vrt_lite.records.judgement import JudgedClip, Judgement
+    from vrt_lite.records.judgement import JudgedClip, Judgement, PlainData
 
 COPY_BYTES: Final = 48 * 2**20
 """Bytes of all copies in a page, as text."""
@@ -103,7 +103,7 @@ class ClipMedia:
         except VideoError as error:
             self.missing[clip.sha256] = str(error)
 
-    def place(self, of: ShownClip) -> dict[str, Any]:
+    def place(self, of: ShownClip) -> PlainData:
         """Say where a clip is: a copy in the page, which is written now, or its own file.
 
         That is the film's address, "#id" for what is in the page, empty if it cannot be played; `frames`, ids of
@@ -142,7 +142,7 @@ class ClipMedia:
         return name
 
 
-def place_served(address: str) -> dict[str, Any]:
+def place_served(address: str) -> PlainData:
     """Say where a server's page has a clip, as `ClipMedia.place` does for a report."""
     frames = f"{address.removesuffix('.mp4')}/frames/" if address else dict[int, str]()
     missing = "" if address else "it is no longer where it was judged, has changed, or is in no allowed folder"

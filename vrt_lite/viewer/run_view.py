@@ -1,12 +1,12 @@
-"""A run as the viewer draws it: what is read of it once, the list of its pairs, and each of them.
+"""A judged pair, and a run of them, as the viewer draws them: records, and what is said of them in words.
 
-Only light columns and one whole judgement are in memory at a time.
+Of a run only light columns and one whole judgement are in memory at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,21 +15,73 @@ from vrt_lite.errors import UsageError
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import MIRROR, describe
 from vrt_lite.ranking.rank_run import read_rank_about
+from vrt_lite.records.judgement import Judgement, PlainData
 from vrt_lite.records.labelled import EvalAbout
 from vrt_lite.records.pairs import JudgedPair
-from vrt_lite.show.pair_words import shown_odds
+from vrt_lite.show import pair_words
+from vrt_lite.show.pair_words import list_preferences, shown_odds, write_headline
 from vrt_lite.show.words import capitalize_first, percent
 from vrt_lite.viewer.clip_media import ShownClip, list_shown
-from vrt_lite.viewer.pair_view import prepare_pair
+from vrt_lite.viewer.page_file import PlainTable
+from vrt_lite.withholding import withhold_alignment
 
 if TYPE_CHECKING:
     from vrt_lite.records.labelled import EvalCase
-    from vrt_lite.runs.run import Run
+    from vrt_lite.runs.store import Run
 
+_QUOTED = ("text", "snapshot", "thought")
+"""Fields of a round that quote the judge."""
 _UNDECIDED = "undecided"
 _PROMPT_LENGTH = 160
 NAMED = ("\x1f1", "\x1f2")
 """Stand for the names of two clips in words that the viewer draws."""
+
+
+def prepare_pair(
+    judgement: Judgement, *, label: Mapping[str, Any] | None = None, warnings: Sequence[str] = ()
+) -> PlainData:
+    """Prepare a pair as plain data. `warnings` are shown beside those of the judgement.
+
+    `label` is what people said of it: the `name` of their row, and `winners` by key in the order of the page.
+
+    What the judge wrote of a dimension that it does not judge is withheld from the record.
+    """
+    record, withheld = judgement.to_json(), False
+    if "TA" in judgement.verdict.not_judged:
+        for of in (of for order in record["orders"] for of in order["rounds"]):
+            quoted = {name: withhold_alignment(of[name]) for name in _QUOTED}
+            withheld |= quoted["text"] != of["text"]
+            of.update(quoted)
+    preferences = list_preferences(judgement)
+    words = {
+        "headline": write_title(judgement),
+        "names": {of.key: of.name for of in preferences},
+        "choices": {of.key: of.words for of in preferences},
+        "lines": pair_words.list_limits(judgement),
+        "warnings": [*pair_words.list_doubts(judgement), *judgement.warnings, *warnings],
+        "measures": [asdict(row) for row in pair_words.list_measures(judgement)],
+        "measured": pair_words.describe_measured(judgement),
+        "withheld": withheld,
+    }
+    return {"judgement": record, "words": words, "label": label}
+
+
+def write_title(judgement: Judgement) -> str:
+    """Say the verdict in a few words."""
+    words = write_headline(judgement.verdict)
+    differ = OVERALL in judgement.disagreements and not judgement.verdict.overall.undecided
+    return f"{words}, but the orders disagree" if differ else words
+
+
+def make_pair_table(judgement: Judgement) -> PlainTable:
+    """Make the table of a verdict for a browser without scripts."""
+    rows: list[list[str]] = []
+    for of in list_preferences(judgement):
+        shares = [percent(of.odds[winner]) for winner in (1, 0, 2)] if of.odds else ["–"] * 3
+        rows.append([of.name, capitalize_first(of.words), *shares])
+    one, two = (clip.name for clip in judgement.inputs)
+    caption = f"{write_title(judgement)}. Video 1: {one}. Video 2: {two}."
+    return caption, ("Dimension", "Better", "Video 1", "Tie", "Video 2"), rows
 
 
 class RunView:
@@ -84,7 +136,7 @@ class RunView:
         """Prepare the list of pairs: names, the prompt, who is better, the same in words, and marks."""
         return [self._make_row(pair) for pair in self.pairs]
 
-    def prepare_pair(self, number: int) -> dict[str, Any]:
+    def prepare_pair(self, number: int) -> PlainData:
         """Prepare a pair by its number from 1, as `pair_view.prepare_pair` does."""
         pair = self.pairs[number - 1]
         judgement = self.run.read_pair(pair)
@@ -106,7 +158,7 @@ class RunView:
             self._list_marks(pair),
         ]
 
-    def _find_label(self, pair: JudgedPair) -> dict[str, Any] | None:
+    def _find_label(self, pair: JudgedPair) -> PlainData | None:
         """Find the label of a pair, if it has one; a table's A is shown first in the order "given"."""
         for result in pair.results:
             if case := self.labels.get(result.key):

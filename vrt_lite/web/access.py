@@ -71,7 +71,8 @@ class AccessMiddleware:
         """Return the refusal of a request that another site may have caused; None for any other."""
         headers = request.headers
         hosts = headers.getlist("host")
-        name = _read_name(hosts[0]) if len(hosts) == 1 else ""
+        found = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
+        name = (found["name"] or found["address"]) if found else ""
         if not self._is_ours(name):
             return answer_error(
                 421,
@@ -109,12 +110,6 @@ class AccessMiddleware:
 
     def _is_token(self, given: str) -> bool:
         return secrets.compare_digest(given.encode(), self._token.encode())
-
-
-def _read_name(host: str) -> str:
-    """Return the name in a Host, without its port; empty if there is none."""
-    found = _HOST.fullmatch(host.lower())
-    return found["name"] or found["address"] if found else ""
 
 
 def _is_address(name: str) -> bool:

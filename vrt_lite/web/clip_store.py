@@ -22,7 +22,7 @@ from vrt_lite.decoder import Decoder
 from vrt_lite.disk import write_file
 from vrt_lite.errors import MissingClipError, VideoError
 from vrt_lite.ranking.entries import list_videos, natural_key, read_entries
-from vrt_lite.web.refusals import RefusedRequestError
+from vrt_lite.web.requests import RefusedRequestError
 from vrt_lite.web.upload_folder import UploadFolder
 
 _PLAYED: Final = frozenset((".mp4", ".m4v", ".mov", ".webm"))

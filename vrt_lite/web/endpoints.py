@@ -21,7 +21,7 @@ from starlette.routing import Route
 from vrt_lite import __version__
 from vrt_lite.reading import describe_types
 from vrt_lite.records.judgement import PlainData
-from vrt_lite.web.jobs import ServedJob
+from vrt_lite.web.job_queue import ServedJob
 from vrt_lite.web.server_state import Lane, ServerState
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

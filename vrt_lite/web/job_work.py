@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -26,29 +27,24 @@ from vrt_lite.measures.flags import describe_flags
 from vrt_lite.pair_frames import Workspace
 from vrt_lite.protocol.messages import OVERALL, FrameRef
 from vrt_lite.protocol.tags import PartReader
-from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank import Label, rank_clips
-from vrt_lite.ranking.rank_run import Effort
-from vrt_lite.records.joining import add_warning, warn_of_one_order
-from vrt_lite.records.judgement import Judgement, PlainData
-from vrt_lite.records.ladders import Ladder, Ranking
+from vrt_lite.ranking.rank_run import ClipGroup, Effort
+from vrt_lite.records.judgement import Judgement, PlainData, add_warning, warn_of_one_order
+from vrt_lite.records.ladders import Ladder, Progress, Ranking
 from vrt_lite.records.pairs import Result, join_results
-from vrt_lite.records.progress import Progress
-from vrt_lite.runs.history import begin_daily_run
+from vrt_lite.runs.history import begin_daily_run, name_clips
 from vrt_lite.runs.judging import Task, judge_all
-from vrt_lite.runs.run import Run
-from vrt_lite.runs.store import Store
+from vrt_lite.runs.store import Run, Store
 from vrt_lite.settings import Source
 from vrt_lite.show.pair_words import list_verdict
 from vrt_lite.show.run_views import describe_judgement
 from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event, list_warnings, name_judge
 from vrt_lite.viewer.clip_media import place_served
-from vrt_lite.viewer.ranking_view import describe_ladder
-from vrt_lite.web.jobs import ServedJob, StoppedError
-from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody
+from vrt_lite.viewer.overview import describe_ladder
+from vrt_lite.web.job_queue import ServedJob, StoppedError
+from vrt_lite.web.requests import CompareBody, RankBody, RefusedRequestError, RewardsBody
 from vrt_lite.web.server_state import ServerState
 
 _LADDER_SECONDS = 0.5
@@ -95,7 +91,8 @@ class JobWork:
             self.job.tell(Progress(number, len(orders)))
             self.job.add("pair", clips=about, exchanged=self._exchanged)
             task = Task(*order, body.prompt)
-            judge_all(iter([task]), run, store=self.store, judge=self.judge, done=keep, observe=self.observe)
+            options: Any = {"observe": self.observe, "stop": self.job.stop}
+            judge_all(iter([task]), run, store=self.store, judge=self.judge, done=keep, **options)
         judgement = _read_judgement(run, results, clips, body)
         return {"judgement": judgement.to_json(), "lines": list_verdict(judgement), "run": run.name}
 
@@ -117,7 +114,7 @@ class JobWork:
             watcher=self,
             effort=effort,
             name=name,
-            jobs=self.state.choice.jobs,
+            stop=self.job.stop,
         )
         if isinstance(body, RewardsBody):
             return _list_rewards(ranking, list(zip(body.clips, paths, strict=True)), self.store)
@@ -213,12 +210,10 @@ def _read_judgement(run: Run, results: list[Result], clips: tuple[Path, Path], b
         # It may have been judged before, for someone else: their names are not told.
         message = _NAME.sub("A clip ", failed.error)
         raise RefusedRequestError(404 if failed.failure == "missing_clip" else 422, failed.failure, message)
-    # The same content may have been judged before under another name.
-    inputs = tuple(replace(clip, path=str(path)) for clip, path in zip(judgement.inputs, clips, strict=True))
     source: dict[str, Source] = {"both_orders": "option"} if body.both_orders else {}
     sources = {**judgement.settings.sources, **source}
     settings = replace(judgement.settings, both_orders=body.both_orders, sources=sources)
-    judgement = replace(judgement, inputs=inputs, settings=settings)
+    judgement = replace(name_clips(judgement, clips), settings=settings)
     if len(judgement.orders) == 1 and len(results) == 2:
         judgement = add_warning(judgement, warn_of_one_order(judgement.orders[0].first))
     return judgement

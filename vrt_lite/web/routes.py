@@ -28,12 +28,10 @@ from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.viewer.clip_media import find_places, place_served
 from vrt_lite.viewer.overview import prepare_overview
 from vrt_lite.viewer.page_file import make_served_page
-from vrt_lite.viewer.pair_view import prepare_pair
-from vrt_lite.viewer.run_view import RunView
+from vrt_lite.viewer.run_view import RunView, prepare_pair
 from vrt_lite.web.endpoints import ENDPOINTS, Endpoint, JsonAnswer, answer_error, describe_api
-from vrt_lite.web.jobs import LOOK_SECONDS, ServedJob, stream_events
-from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import CompareBody, RankBody, RewardsBody, VoteBody
+from vrt_lite.web.job_queue import LOOK_SECONDS, ServedJob, stream_events
+from vrt_lite.web.requests import CompareBody, RankBody, RefusedRequestError, RewardsBody, VoteBody
 from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.votes import measure_agreement, write_table
 

@@ -29,8 +29,7 @@ from vrt_lite.shortage import limit_heaps
 from vrt_lite.web.access import AccessMiddleware, is_loopback
 from vrt_lite.web.endpoints import answer_error
 from vrt_lite.web.job_work import perform_job
-from vrt_lite.web.refusals import RefusedRequestError, describe_error
-from vrt_lite.web.request_bodies import JudgeOptions
+from vrt_lite.web.requests import JudgeOptions, RefusedRequestError, describe_error
 from vrt_lite.web.routes import make_routes
 from vrt_lite.web.server_state import ServerState
 
@@ -138,7 +137,22 @@ def run_server(
         )
         others += [f"https://{name}/{query}" for name in names]
         app = build_application(state, host=host, names=names, token=token)
-        server = uvicorn.Server(_configure(app))
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,  # type: ignore[arg-type]
+                http=TimedProtocol,
+                loop="asyncio",
+                ws="none",
+                lifespan="off",
+                log_level="critical",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=_MOST_CONNECTIONS,
+                timeout_keep_alive=round(TimedProtocol.HEAD_SECONDS),
+                timeout_graceful_shutdown=_LAST_SECONDS,
+            )
+        )
         # It warns of damaged forms, which are the clients' affair.
         logging.getLogger(python_multipart.__name__).setLevel(logging.CRITICAL)
         say(f"vrt-lite serves at {here} (Ctrl-C ends it)")
@@ -147,23 +161,6 @@ def run_server(
         if open_browser:
             webbrowser.open(here)
         server.run(sockets=[listening])
-
-
-def _configure(app: object) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        http=TimedProtocol,
-        loop="asyncio",
-        ws="none",
-        lifespan="off",
-        log_level="critical",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=_MOST_CONNECTIONS,
-        timeout_keep_alive=round(TimedProtocol.HEAD_SECONDS),
-        timeout_graceful_shutdown=_LAST_SECONDS,
-    )
 
 
 def _listen(host: str, port: int) -> socket.socket:

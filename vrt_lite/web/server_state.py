@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from time import sleep
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from anyio import CapacityLimiter, to_thread
@@ -17,17 +16,14 @@ from anyio import CapacityLimiter, to_thread
 from vrt_lite.api import Judge
 from vrt_lite.disk import data_home
 from vrt_lite.errors import ModelError
-from vrt_lite.interfaces import Stop
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
 from vrt_lite.modes import WantedJudge
-from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.judgement import PlainData
 from vrt_lite.runs.store import Store
 from vrt_lite.web.clip_store import ClipStore
-from vrt_lite.web.job_queue import JobFiles, JobQueue
-from vrt_lite.web.jobs import ServedJob
-from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import JudgeOptions
+from vrt_lite.web.job_queue import JobFiles, JobQueue, ServedJob
+from vrt_lite.web.requests import JudgeOptions, RefusedRequestError
 from vrt_lite.web.uploading import BodyReader
 from vrt_lite.web.votes import VoteBox
 
@@ -39,22 +35,6 @@ _POLL_SECONDS: Final = 0.2
 _T = TypeVar("_T")
 
 
-class JobJudge:
-    """The judge as one job uses it: all that is asked of it ends with StoppedError when the job is cancelled."""
-
-    def __init__(self, judge: Judge, stop: Stop) -> None:
-        self._judge = judge
-        self._stop = stop
-
-    def __getattr__(self, name: str) -> Any:
-        self._stop.check()
-        return getattr(self._judge, name)
-
-    def compare(self, *clips: Path, stop: Stop, **given: Any) -> Judgement:
-        """As `Judge.compare`."""
-        return self._judge.compare(*clips, stop=Stop(stop, self._stop), **given)
-
-
 class ServerState:
     """What requests and jobs share. `store` is opened here, and closed with the rest. `perform` does a job.
 
@@ -63,7 +43,7 @@ class ServerState:
 
     def __init__(
         self,
-        perform: Callable[[ServedJob, ServerState], dict[str, Any]],
+        perform: Callable[[ServedJob, ServerState], PlainData],
         *,
         store: Path | None,
         folders: Sequence[Path],
@@ -76,6 +56,7 @@ class ServerState:
         """What those have asked for to whom the judge that is loaded may be lent."""
         self._lent_to: set[str] = set()
         self._turn = Lock()
+        self._lanes = {lane: CapacityLimiter(count) for lane, count in _THREADS.items()}
         with contextlib.ExitStack() as stack:
             self.store = stack.enter_context(Store(store))
             self.clip_store = ClipStore(folders, home)
@@ -135,7 +116,7 @@ class ServerState:
         try:
             judge.connect(stop=job.stop)
             with Store(self.store.path) as store:
-                yield cast("Judge", JobJudge(judge, job.stop)), store
+                yield judge, store
         except MemoryError:
             self._wanted = None  # the next job loads it again
             raise
@@ -161,7 +142,3 @@ class ServerState:
         if self._judge:
             self._judge.close()
         self._judge = self._wanted = None
-
-    @cached_property
-    def _lanes(self) -> dict[Lane, CapacityLimiter]:
-        return {lane: CapacityLimiter(count) for lane, count in _THREADS.items()}

@@ -18,7 +18,7 @@ from vrt_lite.clip_files import MOST_PICTURES, PICTURE_SUFFIXES, ClipFiles, find
 from vrt_lite.decoder import Decoder
 from vrt_lite.errors import VideoError
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
-from vrt_lite.web.refusals import RefusedRequestError
+from vrt_lite.web.requests import RefusedRequestError
 
 MOST_UPLOAD_BYTES: Final = 2 * 2**30
 """The largest clip that can be uploaded."""

@@ -13,8 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from vrt_lite.errors import UsageError
-from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import MOST_BODY_BYTES, Body, read_body
+from vrt_lite.web.requests import MOST_BODY_BYTES, Body, RefusedRequestError, read_body
 from vrt_lite.web.upload_folder import MOST_UPLOAD_BYTES, UploadDraft, UploadFolder
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from vrt_lite.ranking.rank_run import read_rank_about
 from vrt_lite.records.judgement import PlainData
 from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.runs.export import csv_line
-from vrt_lite.runs.run import Run
-from vrt_lite.runs.store import Store
-from vrt_lite.web.refusals import RefusedRequestError
+from vrt_lite.runs.store import Run, Store
+from vrt_lite.web.requests import RefusedRequestError
 
 _ITEM: Final = "vote"
 _MOST_TICKETS = 10_000
