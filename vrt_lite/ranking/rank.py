@@ -125,6 +125,7 @@ class RankWork:
                 replace(of, clips=tuple(replace(c, path=c.path.absolute()) for c in of.clips)) for of in self.groups
             ),
             prompts=tuple(dict.fromkeys(group.prompt for group in self.groups)),
+            judge=identity.judge,
             model=identity.model,
             scope=judge.scope,
             options=effort,

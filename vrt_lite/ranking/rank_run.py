@@ -125,10 +125,11 @@ ALL_PAIRS = Effort()
 
 
 class RankAbout(Record, frozen=True, kw_only=True):
-    """The clips in their groups, the judge's name and scope, and how much was to be judged."""
+    """The clips in their groups, the judge's key, name and scope, and how much was to be judged."""
 
     groups: tuple[ClipGroup, ...] = ()
     prompts: tuple[str, ...] = ()
+    judge: str = ""
     model: str = ""
     scope: str = ""
     options: Effort = ALL_PAIRS

@@ -30,9 +30,9 @@ UNDECIDED: Final = -1
 class EvalAbout(Record, frozen=True):
     """What the run of an evaluation is about: the set, the pairs taken from it, and the judge.
 
-    `labels` counts the table's pairs labelled 1, 2 and 0, by KEY. `model` is the judge's name to show, `scope` what
-    it says that it sees. `left_out` counts the rows that cannot be judged, by kind; `left_out_rows` describes the first
-    of them. `chosen` is the number of pairs to judge.
+    `labels` counts the table's pairs labelled 1, 2 and 0, by KEY. `judge` is the judge's key, `model` the name to show,
+    `scope` what the judge says that it sees. `left_out` counts the rows that cannot be judged, by kind;
+    `left_out_rows` describes the first of them. `chosen` is the number of pairs to judge.
     """
 
     set: str = ""
@@ -40,7 +40,9 @@ class EvalAbout(Record, frozen=True):
     split: str = ""
     labels: Mapping[str, tuple[int, int, int]] = {}
     table: str = ""
+    table_sha256: str = ""
     folder: str = ""
+    judge: str = ""
     model: str = ""
     scope: str = ""
     order: Orders = "given"
