@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 import pytest
-from allocations_worker import compare_failing, compare_starving, compare_within
+from allocations_worker import SETTINGS, compare_failing, compare_starving, compare_within
 from reports import Report
 
 from vrt_lite.api import compare
@@ -159,7 +159,7 @@ def verdict_of(judgement: Judgement) -> object:
 
 @pytest.fixture(scope="module")
 def expected() -> object:
-    return verdict_of(compare(STAR, CIRCLE, prompt=PROMPT))
+    return verdict_of(compare(STAR, CIRCLE, prompt=PROMPT, settings=SETTINGS))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of memory, and to know what is used")
