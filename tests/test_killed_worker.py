@@ -106,7 +106,7 @@ def disturb(command: Sequence[str], pauses: Sequence[float], number: int, store:
                     break
                 time.sleep(0.005)
         out, err = process.communicate(timeout=300)
-    psutil.wait_procs(workers, timeout=10)
+    psutil.wait_procs(workers, timeout=60)
     assert not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers)
     return process.returncode, out, err, kept
 
@@ -276,7 +276,7 @@ def test_a_watched_folder_is_ranked_without_a_deadly_clip(deadly: Path, tmp_path
         assert process.stderr
         next(line for line in process.stderr if line.startswith("2 of 2"))
         process.send_signal(signal.SIGINT)
-        out, rest = process.communicate(timeout=60)
+        out, rest = process.communicate(timeout=120)
     assert process.returncode == 0, rest
     assert {line.split()[1] for line in out.splitlines()[1:3]} == {"a.mp4", "b.mp4"}
     assert deadly.name in out
