@@ -160,14 +160,14 @@ def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(
 
     def open_slowly(*_: Any, **__: Any) -> Any:
         opening.set()
-        assert may_open.wait(20)
+        assert may_open.wait(60)
         raise VideoError("x", "no judge")
 
     monkeypatch.setattr("vrt_lite.web.server_state.Judge", open_slowly)
     try:
         first, second = (ServedJob("compare", CompareBody(a=STAR, b=CIRCLE)) for _ in range(2))
         state.queue.add(first, keep=False)
-        assert opening.wait(10)
+        assert opening.wait(60)
         state.queue.add(second, keep=True)
         assert list((tmp_path / "jobs").iterdir())
         time.sleep(0.3)
@@ -367,7 +367,7 @@ def test_an_interrupt_ends_it_in_order_and_keeps_what_is_left_to_do(servers: Ser
     job = served.post("/v1/rank", clips=[str(EXAMPLES)], prompt=PROMPT).json()["id"]
     served.until(job, "running")
     os.kill(served.process.pid, signal.SIGINT)
-    assert served.process.wait(20) == 130
+    assert served.process.wait(60) == 130
     assert [path.stem for path in (served.home / "jobs").iterdir()] == [job]
 
 
