@@ -9,6 +9,7 @@ from vrt_lite.api import Judge
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings
 
+SETTINGS = Settings(cache=False, max_pixels=12544)
 _opened: list[Judge] = []
 
 
@@ -16,7 +17,7 @@ def compare_within(clips: tuple[Path, Path], prompt: str, more_bytes: int) -> Ju
     """Compare with so much more memory than the process has once the judge is open."""
     import resource
 
-    with Judge() as judge:
+    with Judge(settings=SETTINGS) as judge:
         judge.key_here()
         status = Path("/proc/self/status").read_text(encoding="ascii")
         used = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData"))
@@ -41,6 +42,6 @@ def compare_failing(clips: tuple[Path, Path], prompt: str, first: int, last: int
 def compare_starving(clips: tuple[Path, Path], prompt: str, first: int, last: int = 2**62) -> Judgement:
     """Compare as `compare_failing` does, and let allocations go on to fail."""
     if not _opened:
-        _opened.append(Judge(settings=Settings(cache=False)))
+        _opened.append(Judge(settings=SETTINGS))
     fail_allocations(first, last)
     return _opened[0].compare(*clips, prompt=prompt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import signal
 from collections.abc import Iterator
@@ -13,9 +14,19 @@ from vrt_lite.stored_settings import KEYS
 
 
 def pytest_configure() -> None:
-    """Listen to interrupts, and let every child: a shell starts what it puts in the background deaf to them."""
+    """Listen to interrupts, and let every child: a shell starts what it puts in the background deaf to them.
+
+    Nor is garbage collected while the tests are, which are many objects of which none is garbage.
+    """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, but look no more at what collecting the tests has made: it stays to the end."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

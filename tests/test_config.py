@@ -254,6 +254,14 @@ def test_a_servers_credentials_are_neither_kept_nor_shown(commands: Commands, mo
     assert "secret" not in repr(list(check_settings()))
 
 
+@pytest.mark.parametrize("text", ["", "rounds = 3"])
+def test_the_file_is_read_once_a_command(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr("vrt_lite.stored_settings._read_text", lambda: read.append(text) or text)
+    assert run(["compare", "no-clip.mp4", "no-clip.mp4"]) == 3
+    assert read == [text]
+
+
 def test_a_switch_has_the_usual_words(monkeypatch: pytest.MonkeyPatch) -> None:
     for words, value in ((("on", "Yes", "1", "true"), True), (("off", "No", "0", "FALSE"), False)):
         for word in words:

@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 import pytest
-from allocations_worker import compare_failing, compare_starving, compare_within
+from allocations_worker import SETTINGS, compare_failing, compare_starving, compare_within
 from reports import Report
 
 from vrt_lite.api import compare
@@ -106,7 +106,7 @@ def disturb(command: Sequence[str], pauses: Sequence[float], number: int, store:
                     break
                 time.sleep(0.005)
         out, err = process.communicate(timeout=300)
-    psutil.wait_procs(workers, timeout=10)
+    psutil.wait_procs(workers, timeout=60)
     assert not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers)
     return process.returncode, out, err, kept
 
@@ -159,7 +159,7 @@ def verdict_of(judgement: Judgement) -> object:
 
 @pytest.fixture(scope="module")
 def expected() -> object:
-    return verdict_of(compare(STAR, CIRCLE, prompt=PROMPT))
+    return verdict_of(compare(STAR, CIRCLE, prompt=PROMPT, settings=SETTINGS))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of memory, and to know what is used")
@@ -277,7 +277,7 @@ def test_a_watched_folder_is_ranked_without_a_deadly_clip(deadly: Path, tmp_path
         assert process.stderr
         next(line for line in process.stderr if line.startswith("2 of 2"))
         process.send_signal(signal.SIGINT)
-        out, rest = process.communicate(timeout=60)
+        out, rest = process.communicate(timeout=120)
     assert process.returncode == 0, rest
     assert {line.split()[1] for line in out.splitlines()[1:3]} == {"a.mp4", "b.mp4"}
     assert deadly.name in out

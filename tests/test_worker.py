@@ -140,7 +140,7 @@ def test_an_end_ends_every_call(worker: Worker, tmp_path: Path) -> None:
             time.sleep(0.01)
         with pytest.raises(WorkerEndedError):
             worker.call(ctypes.string_at, 0)
-        assert all(isinstance(call.exception(timeout=10), WorkerEndedError) for call in waiting)
+        assert all(isinstance(call.exception(timeout=60), WorkerEndedError) for call in waiting)
 
 
 def test_a_process_without_an_answer_or_a_sign_of_life_is_given_up(
@@ -173,7 +173,7 @@ def test_a_stop_ends_work_and_kills_a_process_that_hangs(
             time.sleep(0.01)
         stop.set(KeyError())
         with pytest.raises(KeyError):
-            called.result(timeout=10)
+            called.result(timeout=60)
     assert (worker.call(os.getpid) == before) is (call is calls.check_for_ever)
     with pytest.raises(KeyError):  # set already, it lets nothing begin
         worker.call(call, begun, stop=stop)
@@ -210,7 +210,7 @@ def test_the_process_ends_with_its_parent(tmp_path: Path, how: str) -> None:
         assert parent.stdout
         child = psutil.Process(int(parent.stdout.readline()))
         getattr(parent, how)()
-    psutil.wait_procs([child], timeout=10)
+    psutil.wait_procs([child], timeout=60)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 

@@ -553,7 +553,7 @@ def test_a_stop_ends_requests_while_the_server_says_nothing(begins: bool, caplog
         stop.set(KeyboardInterrupt())
         left.wait()
         for future in work:
-            future.result(timeout=20)
+            future.result(timeout=60)
     gc.collect()
     assert not caplog.records, "no task is left behind"
 

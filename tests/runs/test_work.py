@@ -116,7 +116,7 @@ def whole(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def test_jobs_run_side_by_side_and_judge_once_what_is_asked_for_twice(folder: Path, run: Run, store: Store) -> None:
-    together = threading.Barrier(3, timeout=20)
+    together = threading.Barrier(3, timeout=60)
     judge = Scripted(lambda *_: together.wait() and None)
     twice = [task for task in islice(pairs(folder), 6) for _ in range(3)]
     told = told_by(twice, run, store, judge, jobs=3)

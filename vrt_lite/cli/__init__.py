@@ -107,7 +107,9 @@ class _FileDefaults(dict[str, Any]):
             return None
         from vrt_lite.stored_settings import KEYS, find_stored  # noqa: PLC0415 - the help does without
 
-        stored = ctx.meta.setdefault(__name__, ctx.meta.get(__name__) or find_stored())
+        if __name__ not in ctx.meta:  # once a command, not once a parameter
+            ctx.meta[__name__] = find_stored()
+        stored = ctx.meta[__name__]
         return next((of.value for key, of in stored.items() if KEYS[key].variable == variables.get(name)), None)
 
 
