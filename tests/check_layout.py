@@ -45,7 +45,7 @@ THIRD_PARTY = {
     "records runs schema tuning web",
     "numpy": "backends/llamacpp conversion decoder.py diagnosis/judge_checks.py embeddings.py evaluation/metrics.py "
     "interfaces.py measures pair_frames.py ranking show/sheet.py tuning video viewer",
-    "PIL": "backends/http decoder.py diagnosis/judge_checks.py measures ranking show/sheet.py video",
+    "PIL": "backends/http decoder.py diagnosis/judge_checks.py measures ranking/entries.py show/sheet.py video",
     "platformdirs": "disk.py",
     "psutil": "backends/llamacpp judge_worker.py machine.py models runs tuning",
     "pyarrow": "evaluation",

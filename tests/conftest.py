@@ -16,7 +16,7 @@ from vrt_lite.stored_settings import KEYS
 def pytest_configure() -> None:
     """Listen to interrupts, and let every child: a shell starts what it puts in the background deaf to them.
 
-    Nor is garbage collected while the tests are, which are many objects of which none is garbage.
+    Collecting the tests makes many objects, none of them garbage: until it ends, Python's garbage collector is off.
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

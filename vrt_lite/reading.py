@@ -10,8 +10,8 @@ import msgspec
 
 _T = TypeVar("_T")
 _LOCK: Final = RLock()
-"""msgspec looks at a type when it is first used. Another thread that uses it meanwhile ends the process: what has been
-found so far is in the type already (msgspec 0.22)."""
+"""msgspec inspects a type when it is first used, and stores an unfinished result in the type. A second thread that uses
+the type meanwhile crashes the process (msgspec 0.22)."""
 
 
 def read_plain(

@@ -149,7 +149,7 @@ class Scheduler:
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread = Thread(target=self._run, name="vrt-lite scheduler", daemon=True)
         self._entering = Lock()
-        """Held while work is put into the inbox: what is there before the end is done, and nothing comes after it."""
+        """Held while work is put into the inbox: what is there at the close is done, and nothing follows."""
         self._is_closed = False
         self._ready: list[tuple[int, _Task, Any, BaseException | None]] = []
         self._writing: list[_Task] = []

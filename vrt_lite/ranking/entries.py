@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from vrt_lite.clip_files import add_rate, group_pictures, is_clip_there
 from vrt_lite.errors import UsageError
@@ -123,19 +123,29 @@ def _choose_videos(paths: Sequence[Path]) -> list[Path]:
 
 def _is_still(path: Path) -> bool:
     """Whether a file is a WebP or a whole GIF of one picture. What cannot be read is refused when it is opened."""
+    tells = {".gif": _is_still_gif, ".webp": _is_still_webp}.get(path.suffix.lower())
     with contextlib.suppress(Exception):  # Pillow raises many kinds for damaged data
-        if (kind := path.suffix.lower()) in (".gif", ".webp") and path.is_file():
+        if tells and path.is_file():
             with path.open("rb") as file:
-                if kind == ".webp":
-                    head = file.read(21)
-                    return len(head) == 21 and head[8:12] == b"WEBP" and not (head[12:16] == b"VP8X" and head[20] & 2)
-                file.seek(-1, os.SEEK_END)
-                if file.read() == b";":  # else more may come
-                    from PIL import Image
-
-                    with Image.open(file, formats=("GIF",)) as picture:
-                        return not getattr(picture, "is_animated", True)
+                return tells(file)
     return False
+
+
+def _is_still_webp(file: BinaryIO) -> bool:
+    """Whether the header of a WebP tells of no animation."""
+    head = file.read(21)
+    return len(head) == 21 and head[8:12] == b"WEBP" and not (head[12:16] == b"VP8X" and head[20] & 2)
+
+
+def _is_still_gif(file: BinaryIO) -> bool:
+    """Whether a GIF has its last byte, and one picture. Of one that is still being written, more may come."""
+    from PIL import Image
+
+    file.seek(-1, os.SEEK_END)
+    if file.read() != b";":
+        return False
+    with Image.open(file, formats=("GIF",)) as picture:
+        return not getattr(picture, "is_animated", True)
 
 
 def _describe_rest(folder: Path, rest: Sequence[Path]) -> str:

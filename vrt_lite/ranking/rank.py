@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
@@ -71,12 +71,21 @@ class RankWatcher(Protocol):
         """Called with each event of the judge."""
 
 
-def rank_clips(groups: Sequence[Group], **options: Any) -> Ranking:
+def rank_clips(
+    groups: Sequence[Group],
+    *,
+    store: Store,
+    judge: Judge,
+    watcher: RankWatcher,
+    effort: Effort = ALL_PAIRS,
+    name: str | None = None,
+    stop: Stop | None = None,
+) -> Ranking:
     """Rank the clips of each group; the options are those of `RankWork`. The same call resumes where one stopped.
 
     Raises what `RankWork` and the judge raise; NoVerdictError and VideoError of a pair are kept as its result.
     """
-    work = RankWork(groups, **options)
+    work = RankWork(groups, store=store, judge=judge, watcher=watcher, effort=effort, name=name, stop=stop)
     work.judge_missing()
     return work.rate()
 
@@ -197,8 +206,16 @@ class RankWork:
             self._watcher.judged(label, result, Progress(done, most, clock.seconds_left(most - done)))
 
         every = takewhile(lambda _: go_on(), chain((first,), tasks) if first else tasks)
-        options: Any = {"jobs": self._judge.jobs, "observe": self._watcher.observe, "stop": self._stop}
-        judge_all(every, self.run, store=self._store, judge=self._judge, done=add_result, **options)
+        judge_all(
+            every,
+            self.run,
+            store=self._store,
+            judge=self._judge,
+            jobs=self._judge.jobs,
+            done=add_result,
+            observe=self._watcher.observe,
+            stop=self._stop,
+        )
 
     def rate(self) -> Ranking:
         """Rate the clips by what is judged by now. Pairs that follow from clips judged by themselves are listed too."""

@@ -20,6 +20,7 @@ from vrt_lite.records.pairs import JudgedPair, Result, derive_result, join_resul
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
     from vrt_lite.runs.store import Run
+
 ALL_PAIRS_UP_TO = 12
 """Up to this many clips in a group, every pair is judged, unless a budget or a confidence is given."""
 CONFIDENCE = 0.8

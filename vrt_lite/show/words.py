@@ -1,7 +1,7 @@
 """The words that the terminal, the sheet and the report share: names, choices, outcomes, shares and times.
 
-Also how text is written: `safe` for any terminal, and as wide as it is: lines break between words, names lose their
-middle, a list of things is a table. A pipe gets all of it. rich is imported only when something is drawn.
+Also how text is written: `safe` for any terminal, and fitted to its width. Lines break between words, long names lose
+their middle, and lists of things become tables; a pipe gets all of it. rich is imported only when something is drawn.
 
 Video 1 is always the first clip given. Frames are numbered 1..N within their video.
 """

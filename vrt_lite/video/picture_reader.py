@@ -31,7 +31,7 @@ from vrt_lite.video.frame_source import (
 )
 
 _SILENCING: Final = Lock()
-"""What is done with warnings is one for the process: of two threads one would bring back what the other had set."""
+"""Warning filters belong to the process: of two threads that change them, one would restore what the other had set."""
 MOST_ANIMATED_PIXELS: Final = 4_000_000_000
 """Frames times width times height: the pictures build on each other, so that all before a frame are decoded for it."""
 _SHORTEST_MILLISECONDS: Final = 10

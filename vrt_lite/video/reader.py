@@ -55,7 +55,7 @@ class Reader(FrameSource):
     _decoded = _damaged = 0
 
     def open(self) -> None:
-        """Open the file, anew if it is open. UnusableError without a video track, or for another file."""
+        """Open the file, anew if it is open. UnusableError without a video track, or if the file was changed."""
         self.opened.close()
         try:
             # "file:" keeps a name from being read as a protocol, a device or an option.

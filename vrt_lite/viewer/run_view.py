@@ -137,7 +137,7 @@ class RunView:
         return [self._make_row(pair) for pair in self.pairs]
 
     def prepare_pair(self, number: int) -> PlainData:
-        """Prepare a pair by its number from 1, as `pair_view.prepare_pair` does."""
+        """Prepare a pair by its number from 1, as the function `prepare_pair` does."""
         pair = self.pairs[number - 1]
         judgement = self.run.read_pair(pair)
         if judgement is None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -91,8 +90,15 @@ class JobWork:
             self.job.tell(Progress(number, len(orders)))
             self.job.add("pair", clips=about, exchanged=self._exchanged)
             task = Task(*order, body.prompt)
-            options: Any = {"observe": self.observe, "stop": self.job.stop}
-            judge_all(iter([task]), run, store=self.store, judge=self.judge, done=keep, **options)
+            judge_all(
+                iter([task]),
+                run,
+                store=self.store,
+                judge=self.judge,
+                done=keep,
+                observe=self.observe,
+                stop=self.job.stop,
+            )
         judgement = _read_judgement(run, results, clips, body)
         return {"judgement": judgement.to_json(), "lines": list_verdict(judgement), "run": run.name}
 
