@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from bench.random_checkpoint import CheckpointShape, tensors, write_documents
 from vrt_lite.conversion.checkpoint import Checkpoint
+from vrt_lite.conversion.convert_folder import describe_file
 from vrt_lite.conversion.families import read_halves
 from vrt_lite.conversion.gguf_writer import Target, aligned, quantize_rows, seal
-from vrt_lite.conversion.pair_files import describe_file
 from vrt_lite.conversion.weights import canonical, read_json
 from vrt_lite.disk import draft_of
 

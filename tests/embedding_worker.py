@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.embeddings import Disk, EmbeddingCache
+from vrt_lite.embeddings import EmbeddingCache
 
 KEYS = 80
 SHARED_BYTES = 4_000_000  # all keys together have 4.5 MB
@@ -30,7 +30,7 @@ def work(folder: Path, seed: int, stop: Path, began: Any, found: Any) -> None:
     arrays = [expected(key) for key in range(KEYS)]
     began.set()
     while not stop.exists():  # not an Event: who is killed while asking one keeps its lock
-        cache = EmbeddingCache(Disk(folder, most_bytes=SHARED_BYTES))
+        cache = EmbeddingCache(folder, most_bytes=SHARED_BYTES)
         for key in chance.sample(range(KEYS), 20):
             array = cache.get(f"{key}")
             if array is None:

@@ -24,7 +24,7 @@ from vrt_lite.api import Judge
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision, content_key, engine_key
 from vrt_lite.cli import run
-from vrt_lite.embeddings import DISK_BYTES, Disk, EmbeddingCache, clear, usage, users_disk
+from vrt_lite.embeddings import DISK_BYTES, EmbeddingCache, clear, most_bytes_of, usage
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import find
 from vrt_lite.records.judgement import Judgement
@@ -34,11 +34,11 @@ A, B = (Path(__file__).parent.parent / "examples" / name for name in ("a.mp4", "
 FEW = np.array([[0.1, -0.0, np.inf], [np.nan, 1e-45, 3.0]], np.float32)
 
 
-def put(disk: Disk, key: str, array: NDArray[np.float32]) -> None:
-    EmbeddingCache(disk).put(key, array)
+def put(disk: Path, key: str, array: NDArray[np.float32], most_bytes: int = DISK_BYTES) -> None:
+    EmbeddingCache(disk, most_bytes=most_bytes).put(key, array)
 
 
-def got(disk: Disk, key: str) -> NDArray[np.float32] | None:
+def got(disk: Path, key: str) -> NDArray[np.float32] | None:
     """What a process that starts now finds."""
     return EmbeddingCache(disk).get(key)
 
@@ -48,8 +48,8 @@ def entries(folder: Path) -> list[Path]:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "some" / "embeddings")
+def disk(tmp_path: Path) -> Path:
+    return tmp_path / "some" / "embeddings"
 
 
 @settings(max_examples=30, deadline=None)
@@ -57,7 +57,7 @@ def disk(tmp_path: Path) -> Disk:
 def test_what_is_put_is_got_bit_for_bit(
     tmp_path_factory: pytest.TempPathFactory, rows: int, columns: int, bits: random.Random, key: str
 ) -> None:
-    disk = Disk(tmp_path_factory.mktemp("bits"))
+    disk = tmp_path_factory.mktemp("bits")
     whole = np.frombuffer(bits.randbytes(16 * rows * columns), np.float32).reshape(2 * rows, 2 * columns)
     array = whole[::2, ::-2]
     here = EmbeddingCache(disk)
@@ -71,7 +71,7 @@ def test_what_is_put_is_got_bit_for_bit(
     assert got(disk, f"{key}.") is None
 
 
-def test_one_key_in_two_namespaces_is_two(disk: Disk) -> None:
+def test_one_key_in_two_namespaces_is_two(disk: Path) -> None:
     asked: list[str] = []
 
     def projector(name: str) -> str:
@@ -86,15 +86,15 @@ def test_one_key_in_two_namespaces_is_two(disk: Disk) -> None:
     assert same(EmbeddingCache(disk, namespace=lambda: "one").get("key"), FEW)
     assert asked == ["one", "two"]
     if sys.platform != "win32":
-        assert disk.folder.stat().st_mode & 0o777 == 0o700, "the folder is the user's alone"
+        assert disk.stat().st_mode & 0o777 == 0o700, "the folder is the user's alone"
 
 
-def test_a_damaged_or_foreign_file_is_absent_and_dropped(disk: Disk) -> None:
+def test_a_damaged_or_foreign_file_is_absent_and_dropped(disk: Path) -> None:
     put(disk, "key", FEW)
-    [path] = entries(disk.folder)
+    [path] = entries(disk)
     whole = path.read_bytes()
     put(disk, "two", FEW + 1)
-    [two] = set(entries(disk.folder)) - {path}
+    [two] = set(entries(disk)) - {path}
     cut_or_grown = [*(whole[:length] for length in range(len(whole))), whole + b"\0", whole * 2]
     flipped = [
         whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for at in range(len(whole)) for bit in range(8)
@@ -108,9 +108,9 @@ def test_a_damaged_or_foreign_file_is_absent_and_dropped(disk: Disk) -> None:
 
 
 def test_the_least_recently_used_go_and_the_bound_holds(tmp_path: Path) -> None:
-    disk = Disk(tmp_path, most_bytes=1_000_000)
+    disk, most = tmp_path, 1_000_000
     arrays = {f"{i}": np.full((20, 256), i, np.float32) for i in range(80)}  # 20 KB each: 1.6 MB
-    cache = EmbeddingCache(disk, memory_bytes=0)
+    cache = EmbeddingCache(disk, most_bytes=most, memory_bytes=0)
     before, began = set[Path](), time.time() - 1000
     for i, (key, array) in enumerate(arrays.items()):
         cache.put(key, array)
@@ -120,17 +120,17 @@ def test_the_least_recently_used_go_and_the_bound_holds(tmp_path: Path) -> None:
         assert i < 5 or cache.get("5") is not None, "what is used stays"
         cache.trim()
         before = set(entries(tmp_path))
-        assert usage(tmp_path)[1] <= disk.most_bytes
+        assert usage(tmp_path)[1] <= most
     left = [key for key in arrays if got(disk, key) is not None]
     assert left == ["5", *(key for key in arrays if int(key) >= 80 - len(left) + 1)]
     assert len(left) >= 40
     assert all(same(got(disk, key), arrays[key]) for key in left)
-    put(Disk(tmp_path, most_bytes=200_000), "one more", np.zeros((20, 256), np.float32))
+    put(tmp_path, "one more", np.zeros((20, 256), np.float32), 200_000)
     assert usage(tmp_path)[1] <= 200_000, "a lower bound later is kept to"
     assert got(disk, "one more") is not None
 
 
-def test_memory_is_bounded_but_for_what_is_in_use_or_would_push_out_everything(disk: Disk) -> None:
+def test_memory_is_bounded_but_for_what_is_in_use_or_would_push_out_everything(disk: Path) -> None:
     cache = EmbeddingCache(memory_bytes=3 * FEW.nbytes)
     for key in "abcdef":
         cache.put(key, FEW)
@@ -141,43 +141,43 @@ def test_memory_is_bounded_but_for_what_is_in_use_or_would_push_out_everything(d
     assert [key for key in "abcdef" if cache.get(key) is not None] == ["b", "c", "f"]
     cache.trim(frozenset("abcdef"))
     assert cache.get("c") is not None
-    cache, large = EmbeddingCache(Disk(disk.folder, most_bytes=100_000)), np.zeros((256, 256), np.float32)
+    cache, large = EmbeddingCache(disk, most_bytes=100_000), np.zeros((256, 256), np.float32)
     cache.put("large", large)
     assert same(cache.get("large"), large)
-    assert usage(disk.folder) == (0, 0)
+    assert usage(disk) == (0, 0)
 
 
-def test_what_dead_processes_left_goes_as_the_oldest_and_foreign_files_stay(disk: Disk) -> None:
+def test_what_dead_processes_left_goes_as_the_oldest_and_foreign_files_stay(disk: Path) -> None:
     put(disk, "folder", FEW)
-    [taken] = entries(disk.folder)
+    [taken] = entries(disk)
     taken.unlink()
     taken.mkdir()
     names = ("notes.txt", "abc.embedding", f"{'0' * 40}.embedding.txt", f"{'A' * 40}.embedding", ".embedding")
-    foreign = [place / name for place in (disk.folder, taken) for name in names]
+    foreign = [place / name for place in (disk, taken) for name in names]
     for path in foreign:
         path.write_text("mine", encoding="utf-8")
-    left = disk.folder / f".{'0' * 16}.embedding"
+    left = disk / f".{'0' * 16}.embedding"
     left.write_bytes(bytes(9_000))
     for path in (*foreign, left):
         os.utime(path, (0, 0))
-    assert usage(disk.folder)[0] == 0
+    assert usage(disk)[0] == 0
     assert got(disk, "folder") is None
     put(disk, "key", FEW)
-    put(Disk(disk.folder, most_bytes=10_000), "other", FEW)
+    put(disk, "other", FEW, 10_000)
     assert not left.exists()
     assert same(got(disk, "key"), FEW)
     for i in range(40):
         for key in ("folder", f"{i}"):
-            put(Disk(disk.folder, most_bytes=10_000), key, np.full((5, 16), i, np.float32))
-    clear(disk.folder)
-    assert usage(disk.folder) == (0, 0)
+            put(disk, key, np.full((5, 16), i, np.float32), 10_000)
+    clear(disk)
+    assert usage(disk) == (0, 0)
     assert all(path.read_text(encoding="utf-8") == "mine" for path in foreign)
 
 
 FULL = """
 import resource, sys, pathlib, numpy as np
-from vrt_lite.embeddings import Disk, EmbeddingCache
-cache = EmbeddingCache(Disk(pathlib.Path(sys.argv[1])))
+from vrt_lite.embeddings import EmbeddingCache
+cache = EmbeddingCache(pathlib.Path(sys.argv[1]))
 cache.put("small", np.zeros((8, 8), np.float32))
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 cache.put("large", np.ones((99, 99), np.float32))
@@ -185,12 +185,12 @@ assert cache.get("large").sum() == 99 * 99
 """
 
 
-def test_a_disk_that_is_full_half_way_is_a_cache_in_memory(disk: Disk) -> None:
+def test_a_disk_that_is_full_half_way_is_a_cache_in_memory(disk: Path) -> None:
     pytest.importorskip("resource", reason="this system has no such limit")
-    subprocess.run([sys.executable, "-c", FULL, str(disk.folder)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", FULL, str(disk)], check=True, timeout=60)
     assert got(disk, "small") is not None
     assert got(disk, "large") is None
-    assert usage(disk.folder)[0] == len(list(disk.folder.iterdir())) == 1
+    assert usage(disk)[0] == len(list(disk.iterdir())) == 1
 
 
 @pytest.fixture
@@ -236,15 +236,14 @@ def test_killed_processes_leave_nothing_wrong(tmp_path: Path, processes: list[Ba
         assert process.exitcode == 0
     assert min(found.value - before, found_late.value) > 0, "both went on"
 
-    disk = Disk(folder, most_bytes=SHARED_BYTES)
-    kept = {key: array for key in range(KEYS) if (array := got(disk, f"{key}")) is not None}
+    kept = {key: array for key in range(KEYS) if (array := got(folder, f"{key}")) is not None}
     assert kept
     assert all(same(array, expected(key)) for key, array in kept.items())
     # Two processes may each have been about to write one when the other looked.
     assert usage(folder)[1] <= SHARED_BYTES + 2 * expected(KEYS).nbytes
     for path in folder.glob(".*"):
         os.utime(path, (0, 0))
-    put(Disk(folder, most_bytes=SHARED_BYTES // 2), "after", FEW)
+    put(folder, "after", FEW, SHARED_BYTES // 2)
     assert list(folder.glob(".*")) == []
 
 
@@ -310,7 +309,7 @@ def test_the_command_shows_and_clears_embeddings_and_uploads(
 
     none = "0 embeddings, 0.0 MB (at most 2000 MB)"
     assert lines() == [str(folder), none, "measures of 0 clips", f"0 uploads in {uploads}, 0.0 MB"]
-    put(Disk(folder), "key", np.zeros((500, 500), np.float32))
+    put(folder, "key", np.zeros((500, 500), np.float32))
     for name, size in (("a" * 64, 1_000_000), ("b" * 64, 2_000_000)):
         (uploads / name / "8" / "pictures").mkdir(parents=True)
         (uploads / name / "8" / "pictures" / "0.png").write_bytes(bytes(size))
@@ -326,12 +325,8 @@ def test_the_command_shows_and_clears_embeddings_and_uploads(
     assert list(uploads.iterdir()) == [other]
 
 
-def test_the_size_is_set_in_megabytes(
-    own_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert users_disk(5) == Disk(own_home / "embeddings", 5_000_000)
-    assert users_disk(None) == Disk(own_home / "embeddings", DISK_BYTES)
-    assert users_disk(0) is None
+def test_the_size_is_set_in_megabytes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [most_bytes_of(megabytes) for megabytes in (5, None, 0)] == [5_000_000, DISK_BYTES, 0]
     monkeypatch.setenv("VRT_LITE_CACHE_MB", "5")
     assert run(["cache"]) == 0
     assert "0 embeddings, 0.0 MB (at most 5 MB)" in capsys.readouterr().out

@@ -23,7 +23,7 @@ from vrt_lite.api import Judge
 from vrt_lite.backends import read_memory
 from vrt_lite.fitting import choose_plan
 from vrt_lite.fitting.memory_estimate import count_work, read_shape
-from vrt_lite.forecast import estimate_seconds, fit_frames, keep_time, predict
+from vrt_lite.forecast import estimate_seconds, keep_time, predict
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.model_list import list_model
 from vrt_lite.models import ModelFiles, find
@@ -73,11 +73,11 @@ def test_the_work_is_what_a_real_verdict_took() -> None:
     profile = default_profile()
     for pixels, cells, measured in ((200_704, 252, 3_761), (602_112, 720, 9_386)):
         sized = profile.with_max_pixels(pixels, tool_pixels=pixels)
-        encoded, read, _ = count_work(fit_frames(sized, (1280, 720)))
+        encoded, read, _ = count_work(sized.for_size(1280, 720))
         assert encoded == 12 * cells
         assert read == pytest.approx(measured, rel=0.05)
-    assert count_work(profile)[0] > count_work(fit_frames(profile, (1280, 720)))[0]
-    assert count_work(fit_frames(replace(profile, rounds=1), (1280, 720)))[0] == 4 * 720
+    assert count_work(profile)[0] > count_work(profile.for_size(1280, 720))[0]
+    assert count_work(replace(profile, rounds=1).for_size(1280, 720))[0] == 4 * 720
     assert count_work(replace(profile, max_new_tokens=10))[2] == 20
 
 
@@ -85,7 +85,7 @@ def test_the_time_is_the_arithmetic_of_the_shape(wide: ModelFiles) -> None:
     shape, profile = read_shape(wide), wide.profile
 
     def seconds(one: float, many: float, size: tuple[int, int] = (1280, 720)) -> float:
-        return estimate_seconds(shape, fit_frames(profile, size), (one, many))
+        return estimate_seconds(shape, profile.for_size(*size), (one, many))
 
     usual = seconds(1e9, 1e10)
     assert seconds(5e8, 5e9) == pytest.approx(2 * usual)

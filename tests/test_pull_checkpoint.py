@@ -38,6 +38,7 @@ from vrt_lite.conversion.convert_folder import convert_folder, export_pair
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.pull_options import list_pull_options
 from vrt_lite.models import library
+from vrt_lite.models.gguf import quant_of
 from vrt_lite.pulling.checkpoint_pull import CHOICES
 from vrt_lite.pulling.pull_source import SHARE_OF_MEMORY, choose_quant
 from vrt_lite.show import screen as screens
@@ -252,7 +253,7 @@ def test_the_projectors_type_is_chosen(shards: Published, checkpoint: Path, comm
         assert "is here already" in commands.pull(REPO, *options)
     assert shards.hub.ranges == []
     assert "projector: F16" in commands.pull(REPO, "--projector-type", "f16")
-    assert [model.projector_type for model in library.stored_models()] == ["f16"]
+    assert [quant_of(model.path("projector").name) for model in library.stored_models()] == ["F16"]
 
 
 def refuse(published: Published, commands: Commands, says: str, changed: Mapping[str, bytes | None]) -> None:

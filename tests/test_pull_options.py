@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "parity"))
 import bundled_checkpoint
 
 from bench.random_checkpoint import SHAPES, write_documents
-from vrt_lite.conversion.pair_files import describe_pair
+from vrt_lite.conversion.convert_folder import describe_pair
 from vrt_lite.fitting import choose_plan
 from vrt_lite.fitting.memory_estimate import estimate_memory, read_shape, shape_of
 from vrt_lite.fitting.pull_options import QUANTS, list_pull_options

@@ -22,7 +22,7 @@ from clips import cut, flip_bits, grey_frames, picture, read_index, write_clip
 from PIL import Image
 
 from vrt_lite.errors import MissingClipError, VideoError
-from vrt_lite.video import open_clip, reader, tonemap
+from vrt_lite.video import frame_conversion, open_clip, reader
 from vrt_lite.video.frame_conversion import EXACT, Conversion, find_conversion
 
 SMALL = (126, 70)
@@ -432,8 +432,8 @@ def test_matrix_range_and_depth(tmp_path: Path, code: int, kr: float, kb: float,
 
 def test_wide_gamut_sdr_keeps_its_colours() -> None:
     saturated = np.array([[[0.5, 0.2, 0.1]]])
-    wide = (saturated**2.4 @ np.linalg.inv(tonemap._TO_709).T) ** (1 / 2.4)
-    narrow = tonemap.to_sdr(wide.astype(np.float32), "sdr")
+    wide = (saturated**2.4 @ np.linalg.inv(frame_conversion._TO_709).T) ** (1 / 2.4)
+    narrow = frame_conversion.to_sdr(wide.astype(np.float32), "sdr")
     assert np.abs(narrow[0, 0] - saturated[0, 0] * 255).max() <= 1
 
 

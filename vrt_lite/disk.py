@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO, Final, Literal
+from typing import BinaryIO, Final
 
 from vrt_lite.errors import ModelError
 from vrt_lite.shortage import shortage_of
@@ -35,7 +35,7 @@ def settings_path() -> Path:
     return _find_folder("config") / "config.toml"
 
 
-def _find_folder(kind: Literal["cache", "data", "config"]) -> Path:
+def _find_folder(kind: str) -> Path:
     if own := os.environ.get(HOME_VARIABLE):
         return Path(own)
     from platformdirs import PlatformDirs  # noqa: PLC0415 - not where one folder holds everything

@@ -18,7 +18,6 @@ import os
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,39 +34,37 @@ _CHECKSUM_BYTES = 16
 _OURS = re.compile(r"([0-9a-f]{40}|\.[0-9a-f]{16})\.embedding")
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """Where embeddings are kept between runs, and how many bytes of them at most."""
-
-    folder: Path
-    most_bytes: int = DISK_BYTES
-
-
 def cache_folder() -> Path:
     """The user's folder for embeddings; it may not exist yet."""
     return home() / "embeddings"
 
 
-def users_disk(megabytes: int | None) -> Disk | None:
-    """The user's folder with a limit in megabytes, 2000 if it is None; None if nothing is to be kept (0)."""
-    return None if megabytes == 0 else Disk(cache_folder(), DISK_BYTES if megabytes is None else megabytes * 10**6)
+def most_bytes_of(megabytes: int | None) -> int:
+    """The user's limit in bytes: 2000 megabytes if none is set."""
+    return DISK_BYTES if megabytes is None else megabytes * 10**6
 
 
 class EmbeddingCache:
-    """Embeddings by key, in memory and, with a `disk`, between runs. For one thread at a time.
+    """Embeddings by key, in memory and, with a `folder`, between runs. For one thread at a time.
 
     The value of a key never changes. `namespace` gives everything else that the values depend on; it is called once,
     when the disk is first needed. The caller limits the memory with `trim`, when nothing is in use.
     """
 
     def __init__(
-        self, disk: Disk | None = None, *, namespace: Callable[[], str] = str, memory_bytes: int = MEMORY_BYTES
+        self,
+        folder: Path | None = None,
+        *,
+        most_bytes: int = DISK_BYTES,
+        namespace: Callable[[], str] = str,
+        memory_bytes: int = MEMORY_BYTES,
     ) -> None:
-        self._disk = disk
+        self._folder = folder
+        self._most_bytes = most_bytes
         self._find_namespace = functools.cache(namespace)
         self._memory: dict[str, NDArray[np.float32]] = {}  # the least recently used first
         self._memory_bytes = memory_bytes
-        self._writable = disk is not None
+        self._writable = True
         self._before_sweep = 0  # bytes that may be written before the folder is checked again
 
     def get(self, key: str) -> NDArray[np.float32] | None:
@@ -76,8 +73,8 @@ class EmbeddingCache:
         It then stays in memory until the next `trim`.
         """
         array = self._memory.pop(key, None)
-        if array is None and self._disk:
-            array = _read(self._place(self._disk, key))
+        if array is None and self._folder:
+            array = _read(self._folder / self._name_of(key))
         if array is not None:
             self._memory[key] = array
         return array
@@ -86,9 +83,9 @@ class EmbeddingCache:
         """Keep an embedding, shape (tokens, width); the cache owns the array then. A disk error is no failure."""
         array.flags.writeable = False
         self._memory[key] = array
-        if self._disk and self._writable:
+        if self._folder and self._writable:
             try:
-                self._write(self._disk, self._place(self._disk, key), array)
+                self._write(self._folder / self._name_of(key), array)
             except OSError:
                 self._writable = False
 
@@ -104,11 +101,11 @@ class EmbeddingCache:
         """Drop everything from memory; the disk stays as it is."""
         self._memory.clear()
 
-    def _place(self, disk: Disk, key: str) -> Path:
-        name = hashlib.blake2b(f"{self._find_namespace()}\n{key}".encode(), digest_size=20).hexdigest()
-        return disk.folder / f"{name}.embedding"
+    def _name_of(self, key: str) -> str:
+        digest = hashlib.blake2b(f"{self._find_namespace()}\n{key}".encode(), digest_size=20)
+        return f"{digest.hexdigest()}.embedding"
 
-    def _write(self, disk: Disk, path: Path, array: NDArray[np.float32]) -> None:
+    def _write(self, path: Path, array: NDArray[np.float32]) -> None:
         """Put an array on the disk, unless it is there or would push out all others. Raises OSError.
 
         Checking all files for each new one would cost more than writing it. So the folder is swept before a cache's
@@ -117,11 +114,11 @@ class EmbeddingCache:
         """
         body = _SHAPE.pack(*array.shape) + array.astype("<f4", copy=False).tobytes()
         size = _CHECKSUM_BYTES + len(body)
-        if size > disk.most_bytes // 2 or path.exists():  # another process may have written it, or be reading it
+        if size > self._most_bytes // 2 or path.exists():  # another process may have written it, or be reading it
             return
         if size > self._before_sweep:
-            _sweep(disk, size)
-            self._before_sweep = max(disk.most_bytes // 32, size)
+            _sweep(path.parent, size, self._most_bytes)
+            self._before_sweep = max(self._most_bytes // 32, size)
         self._before_sweep -= size
         with draft_of(path, flush=False) as draft:
             draft.write_bytes(_checksum(path, body) + body)
@@ -169,16 +166,16 @@ def _read(path: Path) -> NDArray[np.float32] | None:
     return None
 
 
-def _sweep(disk: Disk, size: int) -> None:
+def _sweep(folder: Path, size: int, most_bytes: int) -> None:
     """Make room for `size` bytes: the least recently used files go, until an eighth of the limit is free.
 
     Raises OSError if the folder cannot be made.
     """
-    disk.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files = _list(disk.folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files = _list(folder)
     used = size + sum(size for _, size, _ in files)
     for _, freed, path in files:
-        if used <= disk.most_bytes - disk.most_bytes // 8:
+        if used <= most_bytes - most_bytes // 8:
             return
         with contextlib.suppress(OSError):  # on Windows: it is being read
             path.unlink(missing_ok=True)

@@ -8,7 +8,6 @@ be said to take 0.96 to 1.4 times as long.
 from __future__ import annotations
 
 import contextlib
-from math import prod
 from pathlib import Path
 from typing import Final
 
@@ -57,14 +56,8 @@ def predict(plan: EnginePlan, size: Size = (1280, 720)) -> TimeRange | None:
         speed = _measure_speed(threads)
     except (AttributeError, VrtError):  # the engine lacks a function
         return None
-    seconds = estimate_seconds(estimate.shape, fit_frames(plan.profile, size), speed)
+    seconds = estimate_seconds(estimate.shape, plan.profile.for_size(*size), speed)
     return TimeRange(seconds / _ADDED_UP, seconds * _ADDED_UP)
-
-
-def fit_frames(profile: Profile, size: Size) -> Profile:
-    """The profile with frames as large as those of a clip of this (width, height)."""
-    first, called = (prod(profile.frame_size(*size, called=called)) for called in (False, True))
-    return profile.with_max_pixels(first, tool_pixels=called)
 
 
 def estimate_seconds(shape: ModelShape, profile: Profile, speed: Speed) -> float:

@@ -260,9 +260,12 @@ class LocalMode(_FileMode):
             return self._planning
 
     def _load(self, settings: EngineSettings) -> LlamaCppBackend:
-        from vrt_lite.embeddings import EmbeddingCache, users_disk  # noqa: PLC0415 - numpy
+        from vrt_lite.embeddings import EmbeddingCache, cache_folder, most_bytes_of  # noqa: PLC0415 - numpy
 
         if self._cache is None:
-            disk = users_disk(self._settings.cache_mb) if self._settings.cache else None
-            self._cache = EmbeddingCache(disk, namespace=self._start_digests()["projector"].result)
+            self._cache = EmbeddingCache(
+                cache_folder() if self._settings.keeps_on_disk else None,
+                most_bytes=most_bytes_of(self._settings.cache_mb),
+                namespace=self._start_digests()["projector"].result,
+            )
         return open_backend(self._files, profile=self.profile, settings=settings, cache=self._cache)

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast, get_args
 
@@ -206,6 +207,11 @@ class Profile:
             tool_min_pixels=min(self.tool_min_pixels, most_of_tool),
             tool_max_pixels=most_of_tool,
         )
+
+    def for_size(self, width: int, height: int) -> Profile:
+        """The profile with frames at most as large as those of a clip of this size."""
+        first, called = (prod(self.frame_size(width, height, called=called)) for called in (False, True))
+        return self.with_max_pixels(first, tool_pixels=called)
 
     def context_bound(self, opening: int, cells: int) -> int:
         """(N_in + p·N_ex)·V_t + text: the tokens that all rounds of a conversation need, by default.

@@ -44,10 +44,11 @@ from vrt_lite.records.judgement import (
     ShownFrame,
     Timings,
     Video,
+    Wordings,
     state_warnings,
     warn_of_one_order,
 )
-from vrt_lite.settings import Settings, Wordings
+from vrt_lite.settings import Settings
 
 if TYPE_CHECKING:
     from vrt_lite.video import Clip, ClipInfo

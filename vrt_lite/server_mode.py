@@ -10,9 +10,9 @@ from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import FrameStore, Observe, Stopwatch
 from vrt_lite.models import ModelFiles
 from vrt_lite.profile import Profile
-from vrt_lite.records.judgement import ModelUsed, ServerUsed
+from vrt_lite.records.judgement import ModelUsed, ServerKind, ServerUsed
 from vrt_lite.scheduler import InThread, Work
-from vrt_lite.settings import LOCAL_SETTINGS, Remote, ServerKind, Settings
+from vrt_lite.settings import LOCAL_SETTINGS, Remote, Settings
 
 if TYPE_CHECKING:
     from vrt_lite.backends.http import HttpBackend

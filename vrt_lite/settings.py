@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Final, Literal, NamedTuple, TypedDict
+from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from vrt_lite.errors import UsageError
@@ -26,10 +26,6 @@ LOCAL_SETTINGS: Final = ("ctx", "gpu_layers", "kv_type", "threads")
 MOST_JOBS: Final = 256
 """The most pairs that are sent to a server at once: as many sequences as vLLM runs at once by default. More would wait
 there, while each takes a thread, a connection and two open clips here."""
-ServerKind = Literal["vllm", "sglang", "llama", "openai"]
-"""vLLM; SGLang; llama.cpp's own server or llama-cpp-python's; any other."""
-FormName = Literal["lossless video file", "frames of a video", "single images"]
-"""How a server got a video. "frames of a video" is in older records alone."""
 RemoteKind = Literal["auto", "vllm", "sglang", "llama"]
 EffortName = Literal["quick", "balanced", "full"]
 BothOrders = bool | Literal["auto"]
@@ -77,14 +73,6 @@ EFFORTS: Final[Mapping[EffortName, Limits | None]] = {
 """How much work a judgement may be, by name; "full" is the checkpoint's own."""
 
 
-class Wordings(TypedDict):
-    """The dimensions as the judge read them."""
-
-    TA: Dimension
-    VQ: Dimension
-    MQ: Dimension
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How to judge. None means: the model's profile, or the engine, decides. Counts of frames are per video.
@@ -124,6 +112,11 @@ class Settings:
     cache_mb: int | None = None
     sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
 
+    @property
+    def keeps_on_disk(self) -> bool:
+        """Whether anything of a clip is kept on disk."""
+        return self.cache and self.cache_mb != 0
+
     def skip_second_order(self, first: Verdict | None) -> SkippedOrder | None:
         """Why the second order is left out on purpose after the first gave this verdict, or none; None if it is not."""
         return skip_second_order(first, self.confidence) if first and self.both_orders == "auto" else None
@@ -133,13 +126,13 @@ class Settings:
 
         `tuned` tells whether the engine ran as tuned.
         """
-        default = Settings(profile=self.profile, cache_mb=self.cache_mb, sources=self.sources)
-        given = [f.name for f in fields(self) if getattr(self, f.name) != getattr(default, f.name)]
+        given = [f.name for f in fields(self) if getattr(self, f.name) not in (f.default, {})]
         decided = () if self.effort == "full" else ("max_pixels", "tool_max_pixels", "rounds", "max_new_tokens")
         sources: dict[str, Source] = dict.fromkeys(decided, "effort")
         if tuned:
             sources["threads"] = "tuned"
-        return {**sources, **dict.fromkeys(given, "option"), **self.sources}
+        sources |= {name: "option" for name in given if name not in ("profile", "cache_mb", "sources")}
+        return {**sources, **self.sources}
 
     def applied_to(self, profile: Profile) -> Profile:
         """The profile with these settings in it; UsageError for a value that cannot be used."""

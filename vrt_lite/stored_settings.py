@@ -34,8 +34,7 @@ class Number(click.ParamType[Any]):
 
     def __init__(self, least: int, most: int = _LARGEST, *, auto: bool = False) -> None:
         self.numbers = range(least, most + 1)
-        self._allowed = f"{least}..{most}{'|auto' if auto else ''}"
-        self.name = self._allowed.replace(str(_LARGEST), "")
+        self.name = f"{least}..{'' if most == _LARGEST else most}{'|auto' if auto else ''}"
         self._auto = auto
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -45,7 +44,7 @@ class Number(click.ParamType[Any]):
         with contextlib.suppress(ValueError):
             if int(value) in self.numbers:
                 return int(value)
-        return self.fail(f"{value!r} is not allowed; give {self._allowed}.", param, ctx)
+        return self.fail(f"{value!r} is not allowed; give {self.name}.", param, ctx)
 
 
 def _check_server(url: str) -> str:

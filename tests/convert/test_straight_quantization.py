@@ -27,8 +27,7 @@ from bench.random_checkpoint import write_documents
 from convert.activations import Inputs
 from convert.calibrate import write_matrix
 from convert.quantize import quantize_pair
-from vrt_lite.conversion.convert_folder import convert_folder, export_pair
-from vrt_lite.conversion.pair_files import describe_pair
+from vrt_lite.conversion.convert_folder import convert_folder, describe_pair, export_pair
 from vrt_lite.conversion.type_names import TEXT_TYPES
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import ModelError

@@ -18,7 +18,7 @@ from device_worker import DeviceBackend, Noise
 
 from convert.verify import distances
 from vrt_lite.backends import read_memory
-from vrt_lite.embeddings import Disk, EmbeddingCache
+from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.judge import Pair, opening
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import find
@@ -139,7 +139,7 @@ def test_frames_are_found_on_disk_by_the_device_that_encoded_them(tmp_path: Path
     conversation = opening(Pair("A red circle moving down.", (3.0, 3.0)), files.profile)
     encoded: list[int] = []
     for on_gpu in (True, True, False, False):
-        settings, cache = EngineSettings(projector_on_gpu=on_gpu), EmbeddingCache(Disk(tmp_path))
+        settings, cache = EngineSettings(projector_on_gpu=on_gpu), EmbeddingCache(tmp_path)
         with DeviceBackend(
             files.text, files.projector, profile=files.profile, settings=settings, cache=cache
         ) as backend:

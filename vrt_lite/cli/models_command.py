@@ -101,8 +101,10 @@ def models(*, as_json: bool) -> None:
             told = "; ".join(f"{a.set} {a.split} {a.value:.1f} % ({a.source})" for a in of)
             print_text(f"{name}, accuracy: {told}")
     for entry in found:
-        if entry.way_here:
-            print_text(entry.way_here)
+        if entry.fetched_bytes:
+            fetched, stay = format_bytes(entry.fetched_bytes), format_bytes(entry.disk_bytes)
+            way = f"as a checkpoint and converted here, {stay} stay" if entry.converted else "as GGUF, all of it stays"
+            print_text(f"{entry.name}: vrt-lite pull {entry.name} ({fetched} fetched {way})")
         if entry.note:
             print_text(f"{entry.name}: {entry.note}", err=True)
 
@@ -164,7 +166,7 @@ def cache(*, clear: bool, clear_uploads: bool, cache_mb: int | None) -> None:
     from vrt_lite.measures import kept as measures  # noqa: PLC0415
     from vrt_lite.web.upload_folder import list_uploads  # noqa: PLC0415
 
-    disk, folder, uploads = embeddings.users_disk(cache_mb), embeddings.cache_folder(), data_home() / "uploads"
+    folder, uploads = embeddings.cache_folder(), data_home() / "uploads"
     measured = measures.measures_folder()
     if clear:
         with disk_errors():
@@ -173,7 +175,8 @@ def cache(*, clear: bool, clear_uploads: bool, cache_mb: int | None) -> None:
     for upload, _ in list_uploads(uploads) if clear_uploads else ():
         shutil.rmtree(upload, ignore_errors=True)
     entries, size_bytes = embeddings.usage(folder)
-    bound = f"at most {disk.most_bytes / 1e6:.0f} MB" if disk else "off: cache-mb is 0"
+    most = embeddings.most_bytes_of(cache_mb)
+    bound = f"at most {most / 1e6:.0f} MB" if most else "off: cache-mb is 0"
     clips = len(list(measures.list_files(measured)))
     sent = [size for _, size in list_uploads(uploads)]
     print_text(str(folder))

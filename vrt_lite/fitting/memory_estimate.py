@@ -10,7 +10,7 @@ reserves there (`make gpu`).
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -18,7 +18,7 @@ from typing import Final
 from vrt_lite.judge import Pair, opening
 from vrt_lite.machine import MOST_LOGITS, EngineSettings
 from vrt_lite.models import ModelFiles
-from vrt_lite.models.gguf import Gguf, Tensor, read_gguf
+from vrt_lite.models.gguf import Gguf, read_gguf
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Text
 from vrt_lite.protocol.report import EXAMPLE
@@ -118,17 +118,18 @@ def shape_of(text: Gguf, projector: Gguf) -> ModelShape:
     def number(name: str) -> int:
         return text.number(f"{text.values.get('general.architecture')}.{name}")
 
-    heads, width = max(number("attention.head_count"), 1), number("embedding_length")
+    heads, width = number("attention.head_count"), number("embedding_length")
     head_size = number("attention.key_length") or width // heads
     named = {tensor.name: tensor for tensor in (*text.tensors, *projector.tensors)}
     layers = [tensor for tensor in text.tensors if tensor.name.startswith("blk.")]
-    embedding, rest = named["token_embd.weight"], text.size - _bytes_of(layers)
+    layer_bytes = sum(tensor.size for tensor in layers)
+    embedding, rest = named["token_embd.weight"], text.size - layer_bytes
     output, forward = named.get("output.weight"), named.get("v.blk.0.ffn_up.weight")
     return ModelShape(
         text_bytes=text.size,
-        layers=max(number("block_count"), 1),
-        layer_bytes=_bytes_of(layers),
-        packed=_bytes_of(tensor for tensor in layers if tensor.kind in _PACKED),
+        layers=number("block_count"),
+        layer_bytes=layer_bytes,
+        packed=sum(tensor.size for tensor in layers if tensor.kind in _PACKED),
         embedding=embedding.size,
         output=rest - embedding.size if output else rest,
         width=width,
@@ -151,10 +152,6 @@ def shape_of(text: Gguf, projector: Gguf) -> ModelShape:
             "merger": _count_weights(projector, "mm."),
         },
     )
-
-
-def _bytes_of(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.size for tensor in tensors)
 
 
 def _count_weights(file: Gguf, prefix: str) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from vrt_lite.conversion.pair_files import describe_pair
+from vrt_lite.conversion.convert_folder import describe_pair
 from vrt_lite.conversion.type_names import TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import ModelShape, shape_of

@@ -7,7 +7,6 @@ from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from vrt_lite.embeddings import users_disk
 from vrt_lite.measures import MEASURES, MeasuredPair, compare_values
 from vrt_lite.measures.clip_measures import ClipMeasures, MeasuringStoppedError, measure_clip
 from vrt_lite.measures.kept import KeptMeasures, measures_folder
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 
 def keep_measures(settings: Settings) -> KeptMeasures:
     """Return where measures are kept: the user's folder, unless the settings forbid a cache, and memory."""
-    keeps = settings.cache and users_disk(settings.cache_mb) is not None
-    return KeptMeasures(measures_folder() if keeps else None)
+    return KeptMeasures(measures_folder() if settings.keeps_on_disk else None)
 
 
 def measure_file(path: Path, kept: KeptMeasures) -> ClipMeasures | None:

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from vrt_lite.disk import HOME_VARIABLE
 from vrt_lite.errors import ModelError
@@ -24,8 +24,6 @@ from vrt_lite.models.library import delete, is_whole
 Kind = Literal["model", "dataset"]
 Advance = Callable[[int], None]
 """Called with bytes that arrived. What it raises ends the download."""
-_MISSING: Final = (401, 403, 404)
-"""Statuses with which the hub says that there is no such thing, or not without a login; it does not say which."""
 
 
 class Transfer(Protocol):
@@ -196,7 +194,7 @@ def _hub_errors(repository: str) -> Generator[None]:
         reason = f"status {response.status_code}" if response is not None else " ".join(str(error).split())
         told = f"gave nothing usable for {repository}"
         step = "Check the connection and pull again; what has arrived whole is kept."
-        if response is not None and response.status_code in _MISSING:
+        if response is not None and response.status_code in (401, 403, 404):  # it does not say which
             told = f"has no {repository}, or not all of its files, or wants a login"
             step = "Check the name; for what is private: `hf auth login`."
         raise UnreachableError(f"{endpoint()} {told} ({reason or type(error).__name__}). {step}") from error

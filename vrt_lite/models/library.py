@@ -27,8 +27,6 @@ import msgspec
 from vrt_lite.disk import file_sha256, home, is_plain_name, write_file
 from vrt_lite.errors import ModelError
 from vrt_lite.interfaces import TimeRange
-from vrt_lite.machine import format_bytes
-from vrt_lite.models.gguf import quant_of
 from vrt_lite.reading import read_json, read_plain
 
 MANIFEST_NAME: Final = "manifest.json"
@@ -75,11 +73,6 @@ class StoredModel:
         """Why it is damaged, by the sizes of its files; "" if it is not."""
         odd = [file.name for file in self.manifest.files if not is_whole(self.folder / file.name, file.size)]
         return f"{', '.join(odd)} is missing or has another size" if odd else ""
-
-    @property
-    def projector_type(self) -> str:
-        """The type of the projector, by its name."""
-        return quant_of(self.path("projector").name).lower()
 
     def path(self, role: Role) -> Path:
         """The path of its file with that role."""
@@ -249,12 +242,3 @@ class ListedModel:
     revision: str = ""
     folder: str = ""
     note: str = ""
-
-    @property
-    def way_here(self) -> str:
-        """How the model gets here, in a line; "" if it is here."""
-        if not self.fetched_bytes:
-            return ""
-        fetched, stay = format_bytes(self.fetched_bytes), format_bytes(self.disk_bytes)
-        way = f"as a checkpoint and converted here, {stay} stay" if self.converted else "as GGUF, all of it stays"
-        return f"{self.name}: vrt-lite pull {self.name} ({fetched} fetched {way})"

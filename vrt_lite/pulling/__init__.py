@@ -42,9 +42,10 @@ def pull(
     with disk_errors(), locked(source.name, lambda: progress.say(waiting)):
         same, kind = library.find_stored(source.name), projector_type
         if same:  # what is not asked for stays as it is here
-            quant, kind = source.quant or same.manifest.quant, kind or same.projector_type
+            its_kind = quant_of(same.path("projector").name).lower()
+            quant, kind = source.quant or same.manifest.quant, kind or its_kind
             source = replace(source, quant=quant)
-            if (quant.upper(), kind) != (same.manifest.quant, same.projector_type):
+            if (quant.upper(), kind) != (same.manifest.quant, its_kind):
                 same = None
         try:
             listed = list_source(source)

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from vrt_lite.conversion.checkpoint import INDEX, ONLY_SHARD, STATE, list_shards
-from vrt_lite.conversion.convert_folder import PairPlan, plan_pair
-from vrt_lite.conversion.pair_files import describe_pair
+from vrt_lite.conversion.convert_folder import PairPlan, describe_pair, plan_pair
 from vrt_lite.conversion.type_names import TYPES
 from vrt_lite.conversion.weights import read_json
 from vrt_lite.disk import write_file

@@ -24,14 +24,18 @@ from vrt_lite.measures import MeasuredPair, find_contradictions
 from vrt_lite.measures.flags import Flag, describe_flags
 from vrt_lite.measures.measured_preference import MeasuredPreference
 from vrt_lite.protocol.answer_form import ClipScore, compare_scores
-from vrt_lite.protocol.messages import Choice, Key
+from vrt_lite.protocol.messages import Choice, Dimension, Key
 from vrt_lite.protocol.verdict import Confidence, SkippedOrder, Verdict, join_orders
 from vrt_lite.reading import read_plain
-from vrt_lite.settings import BothOrders, EffortName, FormName, ServerKind, Source, Wordings
+from vrt_lite.settings import BothOrders, EffortName, Source
 
 SCHEMA_VERSION: Final = 6
 
 Video = Literal[1, 2]
+ServerKind = Literal["vllm", "sglang", "llama", "openai"]
+"""vLLM; SGLang; llama.cpp's own server or llama-cpp-python's; any other."""
+FormName = Literal["lossless video file", "frames of a video", "single images"]
+"""How a server got a video. "frames of a video" is in older records alone."""
 _LARGEST = 2**53  # larger numbers are not exact in JSON
 _ABSENT_IF_EMPTY = ("backend", "measures", "measured", "scope", "skipped_order", "scores")
 Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
@@ -40,6 +44,14 @@ Size = tuple[Count, Count]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 _BY_VIDEO = ("one_order", "dynamic_ranges_differ", "few_frames", "clip", "flagged", "measured_otherwise")
 """The kinds whose text depends on which clip is video 1, or on the verdict."""
+
+
+class Wordings(TypedDict):
+    """The dimensions as the judge read them."""
+
+    TA: Dimension
+    VQ: Dimension
+    MQ: Dimension
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ from vrt_lite.errors import BackendError, UsageError, Warned
 from vrt_lite.interfaces import FrameStore, Sampling
 from vrt_lite.profile import Clock, Profile
 from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Text, Video
-from vrt_lite.settings import FormName, Remote, ServerKind
+from vrt_lite.records.judgement import FormName, ServerKind
+from vrt_lite.settings import Remote
 from vrt_lite.video.encoding import LOSSLESS, has_codec, write_lossless
 
 # The owner in the answer of /models, for vLLM, SGLang, llama-server and llama-cpp-python.
