@@ -366,17 +366,20 @@ def test_what_cannot_be_served_is_one_line(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there an interrupt goes to the whole console")
-def test_an_interrupt_ends_it_in_order_and_keeps_what_is_left_to_do(servers: Servers) -> None:
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_ends_it_in_order_and_keeps_what_is_left_to_do(
+    servers: Servers, sent: signal.Signals, status: int
+) -> None:
     served = servers("--allow", EXAMPLES)
     job = served.post("/v1/rank", clips=[str(EXAMPLES)], prompt=PROMPT).json()["id"]
     served.until(job, "running")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(served.post, "/v1/rank", clips=[str(EXAMPLES)], prompt=PROMPT, wait=True)
         wait_until(lambda: len(served.client.get("/v1/jobs").json()["jobs"]) == 2)
-        os.kill(served.process.pid, signal.SIGINT)
+        os.kill(served.process.pid, sent)
         answer = waiting.result()
     assert (answer.status_code, answer.json()["error"]["kind"]) == (503, "stopping")
-    assert served.process.wait(60) == 130
+    assert served.process.wait(60) == status
     assert [path.stem for path in (served.home / "jobs").iterdir()] == [job]
 
 

@@ -7,7 +7,9 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 import socket
+import sys
 import webbrowser
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -120,11 +122,13 @@ def run_server(
     open_browser: bool,
     say: Callable[[str], None],
 ) -> None:
-    """Serve until interrupted; `say` gets the lines that tell where.
+    """Serve until interrupted or terminated (SystemExit); `say` gets the lines that tell where.
 
     Clips in the `folders` may be used. A reverse proxy in front of this server has these `names`. UsageError if the
     address cannot be used, ModelError if the judge's files cannot.
     """
+    # uvicorn raises its signal again when it has stopped. By default this one would end the process there and then.
+    signal.signal(signal.SIGTERM, lambda _, frame: sys.exit())
     limit_heaps()  # before threads allocate: a server runs for long
     token = "" if is_loopback(host) and not names else _choose_token()
     state = ServerState(perform_job, store=store, folders=folders, choice=choice)
