@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,13 +27,6 @@ def pytest_collection_finish() -> None:
     """Collect garbage from now on, but look no more at what collecting the tests has made: it stays to the end."""
     gc.freeze()
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """Close what llama_cpp opens on import and never closes: Python may say so when it ends."""
-    if utils := sys.modules.get("llama_cpp._utils"):
-        utils.outnull_file.close()
-        utils.errnull_file.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

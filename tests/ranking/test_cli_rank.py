@@ -99,7 +99,7 @@ def test_a_resumed_ranking_loads_no_decoder_and_starts_no_judge(clips: Path) -> 
         "import sys\nfrom vrt_lite.cli import run\nstarted = []\n"
         "sys.addaudithook(lambda event, _: started.append(event) if event == 'subprocess.Popen' else None)\n"
         f"status = run(['rank', {str(clips)!r}, '-p', {PROMPT!r}, '-q'])\n"
-        "heavy = ('av', 'llama_cpp', 'rich', 'PIL', 'httpx')\n"
+        "heavy = ('av', 'vrt_lite.backends.llamacpp.engine', 'rich', 'PIL', 'httpx')\n"
         "print(status, len(started), *[name for name in heavy if name in sys.modules])"
     )
     # Clips and the engine are opened in another process.

@@ -16,7 +16,9 @@ import threading
 import unicodedata
 from collections import deque
 from collections.abc import Generator, Iterator
+from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,23 +32,37 @@ from vrt_lite.shortage import explain_shortage
 if TYPE_CHECKING:
     from vrt_lite.backends.llamacpp.abort_check import AbortCheck
 
+
+def _import_bindings() -> Iterator[Any]:
+    """Import the two modules of C functions without their package, which loads servers and chats for as long again.
+
+    They are only partly typed, so they are Any, and what they return is checked. Who imports the package later gets it
+    whole, with modules of its own. Raises OSError or RuntimeError if its libraries are missing, or do not fit.
+    """
+    spec = find_spec("llama_cpp")
+    alone = spec is not None and spec.name not in sys.modules
+    if spec and alone:
+        sys.modules[spec.name] = module_from_spec(spec)
+    try:
+        yield import_module("llama_cpp.llama_cpp")
+        yield import_module("llama_cpp.mtmd_cpp")
+    finally:
+        for name in [name for name in sys.modules if alone and name.partition(".")[0] == "llama_cpp"]:
+            del sys.modules[name]
+
+
 # GNU's OpenMP reads this once, when it is loaded with the engine. By default a thread that waits for another spins for
 # milliseconds: next to one busy program, prefill was 10 to 60 times as slow. With short spins it is not. A value that
 # the user has set is kept, and the environment is the same afterwards.
 _spins_by_default = "GOMP_SPINCOUNT" not in os.environ
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 try:
-    import llama_cpp.llama_cpp as _llama
-    import llama_cpp.mtmd_cpp as _mtmd
-except (OSError, RuntimeError) as error:  # what llama_cpp raises if its libraries are missing, or do not fit
+    llama, mtmd = _import_bindings()
+except (OSError, RuntimeError) as error:
     raise explain_shortage(error) or ModelError(f"The engine cannot be loaded: {error}.{ASK_DOCTOR}") from error
 finally:
     if _spins_by_default:
         del os.environ["GOMP_SPINCOUNT"]
-
-# llama_cpp's ctypes wrappers are only partly typed; here they are Any, and their return values are checked.
-llama: Any = _llama
-mtmd: Any = _mtmd
 
 _CPU, _GPUS = 0, (1, 2)
 """Of `enum ggml_backend_dev_type`: the processor; GPUs with memory of their own, and without."""
