@@ -19,6 +19,7 @@ from vrt_lite.cli import run
 from vrt_lite.errors import ModelError
 from vrt_lite.evaluation.fetching import fetch_named_clips, fetch_set, set_folder
 from vrt_lite.evaluation.sets import Layout, layouts_of, locate_set, read_set
+from vrt_lite.models.hub import Transfer
 
 SETS = Path(__file__).parent / "sets"
 CLIP = os.urandom(3 * 2**20)
@@ -54,10 +55,16 @@ def videogen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     yield from served(monkeypatch, "KlingTeam/VideoGen-RewardBench", files)
 
 
+class Lines(list[str], Transfer):
+    """What is said."""
+
+    say = list[str].append
+
+
 def fetch(chosen: Layout = VIDEOGEN) -> tuple[Path, list[str]]:
     """The folder of a set that is fetched, and what is reported."""
-    lines: list[str] = []
-    return fetch_set(chosen, report=lines.append), lines
+    lines = Lines()
+    return fetch_set(chosen, progress=lines), lines
 
 
 def test_a_set_is_fetched_unpacked_and_not_fetched_again(videogen: Hub) -> None:
@@ -123,9 +130,9 @@ def test_the_command_fetches_only_when_asked_to(
     assert run(command) == 2
     assert "fetch it (13.4 GB): vrt-lite eval videogen-rewardbench --pull" in capfd.readouterr().err
     assert videogen.ranges == []
-    assert run([*command, "--pull"]) == 0
+    assert run([*command, "--pull", "-q"]) == 0
     assert len(videogen.ranges) == 2
-    capfd.readouterr()
+    assert capfd.readouterr().err == "", "nor does the client show anything"
     assert run(command) == 0
     assert json.loads(capfd.readouterr().out)["set"] == "videogen-rewardbench"
     assert len(videogen.ranges) == 2
@@ -158,10 +165,10 @@ def test_genai_bench_brings_a_split_and_the_clips_that_its_table_names(
             fetch(chosen)
     assert [path.name for path in folder.rglob("*.parquet")] == [f"{chosen.split}-00000-of-00001.parquet"]
     assert len(read_set(locate_set(folder)).pairs) == pairs
-    lines: list[str] = []
+    lines = Lines()
     clips = {f"dir/g{n}{side}.mp4": f"{n}{side}".encode() for n in range(1, 7) for side in "ab" if n != 4}
     for hub in served(monkeypatch, "tianleliphoebe/genai-arena-video-mp4", clips):
-        fetch_named_clips(chosen, folder, report=lines.append)
+        fetch_named_clips(chosen, folder, progress=lines)
         assert len(hub.ranges) == 2 * pairs - 2
     assert (folder / "videos" / "dir" / "g5b.mp4").read_bytes() == b"5b"
     assert "2 clip(s) are not in" in lines[-1]

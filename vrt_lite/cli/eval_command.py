@@ -117,6 +117,7 @@ def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bo
     """Find the set; with `pull`, fetch it first."""
     from vrt_lite.evaluation.fetching import fetch_set, find_set  # noqa: PLC0415
     from vrt_lite.evaluation.sets import find_set_name, layouts_of  # noqa: PLC0415
+    from vrt_lite.show.screen import CountedWork  # noqa: PLC0415
 
     if pull:
         name = find_set_name(labelled)
@@ -125,7 +126,8 @@ def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bo
                 "--pull fetches a set by its name, to where vrt-lite keeps it: leave out --from and paths."
             )
         layout = layouts_of(name, split)[0]
-        fetch_set(layout, report=lambda line: None if quiet else print_text(line, err=True))
+        with CountedWork("asking the hub", quiet=quiet) as progress:
+            fetch_set(layout, progress=progress)
         split = layout.split
     return find_set(labelled, split=split, folder=folder)
 

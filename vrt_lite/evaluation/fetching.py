@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -20,10 +19,8 @@ from vrt_lite.evaluation.clips import parts_of
 from vrt_lite.evaluation.sets import Layout, Place, find_set_name, layouts_of, locate_set, read_set
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import hub
-from vrt_lite.models.hub import HubFile, Listing, UnreachableError, check_free_space, download
+from vrt_lite.models.hub import HubFile, Listing, Transfer, UnreachableError, check_free_space, download
 
-Report = Callable[[str], None]
-"""Called with a line for the user at each stage."""
 _ADDRESS: Final = re.compile(
     r"https?://(?:huggingface\.co|hf\.co)/datasets/([^/]+/[^/]+)/(?:blob|resolve)/([^/]+)/([^?#]+)"
 )
@@ -53,7 +50,7 @@ def find_set(labelled: str, *, split: str | None = None, folder: Path | None = N
     return locate_set(where, name=name, split=split)
 
 
-def fetch_set(layout: Layout, *, report: Report) -> Path:
+def fetch_set(layout: Layout, *, progress: Transfer) -> Path:
     """Fetch what is missing of a set; returns its folder. ModelError if that fails.
 
     If the hub cannot be reached and the table is here, what is here is used. UsageError for a split that is not on it.
@@ -70,7 +67,7 @@ def fetch_set(layout: Layout, *, report: Report) -> Path:
         except UnreachableError as error:
             if not any(layout.list_tables(folder)):
                 raise
-            report(f"{layout.name} is here already; the hub was not asked for the rest: {error}")
+            progress.say(f"{layout.name} is here already; the hub was not asked for the rest: {error}")
             return folder
         files = [file for file in listed.files if any(fnmatchcase(file.path, like) for like in layout.files)]
         if not files:
@@ -79,27 +76,26 @@ def fetch_set(layout: Layout, *, report: Report) -> Path:
                 f"with --from FOLDER; see {hub.endpoint()}/datasets/{listed.repository}"
             )
         licence = listed.licence or "not stated"
-        report(f"{layout.full_name}: {listed.repository} at {listed.revision[:12]}, licence {licence}")
-        _fetch_all(listed, files, folder, report)
-        fetch_named_clips(layout, folder, report=report)
+        progress.say(f"{layout.full_name}: {listed.repository} at {listed.revision[:12]}, licence {licence}")
+        _fetch_all(listed, files, folder, progress)
+        fetch_named_clips(layout, folder, progress=progress)
     return folder
 
 
-def _fetch_all(listed: Listing, files: list[HubFile], folder: Path, report: Report) -> None:
+def _fetch_all(listed: Listing, files: list[HubFile], folder: Path, progress: Transfer) -> None:
     """Fetch files of one repository, each to its own path in `folder`, and unpack archives; what is here is kept."""
     missing = [(file, to) for file in files if not _is_here(to := _place(folder, file.path), file)]
     size = sum(file.size for file, _ in missing)
     folder.mkdir(parents=True, exist_ok=True)
     check_free_space(folder, size)
     if missing:
-        report(f"fetching {len(missing)} of {len(files)} file(s), {format_bytes(size)}, from {listed.repository}")
-    for number, (file, to) in enumerate(missing, start=1):
+        progress.say(f"fetching {len(missing)} of {len(files)} file(s), {format_bytes(size)}, from {listed.repository}")
+    progress.begin("fetching", size)
+    for file, to in missing:
         to.parent.mkdir(parents=True, exist_ok=True)
-        download(listed, file, to)
-        if number % 100 == 0 or file.size > 1e8:
-            report(f"{number} of {len(missing)}: {file.path}")
+        download(listed, file, to, progress.advance)
         if to.suffix == ".zip":
-            report(f"unpacking {to.name}")
+            progress.say(f"unpacking {to.name}")
             _unpack(to, _mark(to, file))
 
 
@@ -136,7 +132,7 @@ def _unpack(archive: Path, mark: Path) -> None:
     archive.unlink()
 
 
-def fetch_named_clips(layout: Layout, folder: Path, *, report: Report) -> None:
+def fetch_named_clips(layout: Layout, folder: Path, *, progress: Transfer) -> None:
     """Fetch the clips that the table names by their address on the hub, as GenAI-Bench does."""
     addressed: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for pair in read_set(locate_set(folder, name=layout.name, split=layout.split)).pairs:
@@ -147,7 +143,7 @@ def fetch_named_clips(layout: Layout, folder: Path, *, report: Report) -> None:
         if missing:
             listed = hub.list_repository(repository, revision, kind="dataset")
             files = [file for file in listed.files if file.path in missing]
-            _fetch_all(listed, files, folder / "videos", report)
+            _fetch_all(listed, files, folder / "videos", progress)
             if len(files) < len(missing):
                 gone = len(missing) - len(files)
-                report(f"{gone} clip(s) are not in {repository} any more; they will count as missing")
+                progress.say(f"{gone} clip(s) are not in {repository} any more; they will count as missing")

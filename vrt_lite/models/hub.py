@@ -108,16 +108,14 @@ def list_repository(repository: str, revision: str = "", *, kind: Kind = "model"
     )
 
 
-def download(listed: Listing, file: HubFile, to: Path, advance: Advance | None = None) -> None:
+def download(listed: Listing, file: HubFile, to: Path, advance: Advance) -> None:
     """Download a file to `to`, which is there only once size and digest are those that are listed; one there is kept.
 
     Until then it is in a folder beside it, one file at a time. ModelError if it arrives damaged, or the connection or
-    the disk fails. Without `advance` the client shows a progress bar of its own.
+    the disk fails.
     """
     if is_whole(to, file.size, file.sha256):
-        if advance:
-            advance(file.size)
-        return
+        return advance(file.size)
     folder = to.parent / ".arriving"
     delete(folder)  # what a killed process left
     try:
@@ -138,7 +136,7 @@ def _damaged(listed: Listing, file: HubFile) -> ModelError:
     )
 
 
-def _fetch(listed: Listing, file: HubFile, folder: Path, advance: Advance | None) -> None:
+def _fetch(listed: Listing, file: HubFile, folder: Path, advance: Advance) -> None:
     import huggingface_hub
 
     client, counted = cast("Any", huggingface_hub), 0  # only partly typed
@@ -154,21 +152,18 @@ def _fetch(listed: Listing, file: HubFile, folder: Path, advance: Advance | None
             self.n += n
             if self.n > file.size:
                 raise _damaged(listed, file)
-            if advance and self.n > counted:
+            if self.n > counted:
                 new, counted = self.n - counted, self.n
                 advance(new)
 
     client.utils.logging.set_verbosity_error()
-    fetch, more = client.hf_hub_download, dict[str, Any]()
-    if advance:
-        client.utils.disable_progress_bars()
-        # Releases below 1, which transformers 4.57 needs, tell nothing.
-        if "tqdm_class" in inspect.signature(fetch).parameters:
-            more = {"tqdm_class": Bar}
+    client.utils.disable_progress_bars()
+    fetch = client.hf_hub_download
+    # Releases below 1, which transformers 4.57 needs, tell nothing.
+    more: dict[str, Any] = {"tqdm_class": Bar} if "tqdm_class" in inspect.signature(fetch).parameters else {}
     more |= {"repo_type": listed.kind, "revision": listed.revision, "endpoint": endpoint(), "local_dir": folder}
     fetch(listed.repository, file.path, **more)
-    if advance:
-        advance(file.size - counted)
+    advance(file.size - counted)
 
 
 @contextlib.contextmanager
