@@ -135,10 +135,30 @@ def jitter(pictures: Pictures, pixels: float) -> Pictures:
     return [np.asarray(picture) for picture in moved]
 
 
-def interlace(pictures: Pictures, frames: float) -> Pictures:
-    """Take every second row from so many frames later."""
+def interlace(pictures: Pictures, frames: float, *, side: int = 1) -> Pictures:
+    """Take every second row, or every second `side` rows, from so many frames later."""
     later = [*pictures[int(frames) :], *pictures[-1:] * int(frames)]
-    return [np.where(np.arange(len(p))[:, None] % 2, q, p) for p, q in zip(pictures, later, strict=True)]
+    return [np.where(np.arange(len(p))[:, None] // side % 2, q, p) for p, q in zip(pictures, later, strict=True)]
+
+
+def repeat_rows(pictures: Pictures, rows: float) -> Pictures:
+    """Show one row of so many, as often."""
+    return [np.repeat(picture[:: int(rows)], int(rows), 0)[:ROWS] for picture in pictures]
+
+
+def double(pictures: Pictures, share: float) -> Pictures:
+    """Let the picture show through itself, 18 columns farther."""
+    return [_levels(picture + share * (np.roll(picture, 18, 1) - picture.astype(float))) for picture in pictures]
+
+
+def add_dots(pictures: Pictures, count: float) -> Pictures:
+    """Make some squares of two pixels white in all pictures."""
+    places = np.random.default_rng(8).integers(8, ROWS - 8, (int(count), 2))
+    out = [picture.copy() for picture in pictures]
+    for picture in out:
+        for row, column in places:
+            picture[row : row + 2, column : column + 2] = 255
+    return out
 
 
 def lose_blocks(pictures: Pictures, share: float) -> Pictures:
@@ -223,6 +243,10 @@ FAULTS: Final[dict[str, tuple[Change, float]]] = {
     "freeze": (show_others(lambda t, frames: 12 if 12 <= t < 12 + frames else t), 16.0),
     "jitter": (jitter, 4.0),
     "rows": (interlace, 2),
+    "wide rows": (partial(interlace, side=2), 2),
+    "repeated rows": (repeat_rows, 3.0),
+    "double": (double, 0.3),
+    "dots": (add_dots, 40.0),
     "veil": (change_levels(lambda p, share: p + share * (200 - p)), 0.4),
     "bright": (change_levels(lambda p, gain: 128 + gain * (p - 128)), 3.0),
     "sharpening": (sharpen, 2.0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Final, get_args
@@ -37,6 +37,13 @@ MOVES: Final[dict[tuple[str, str], dict[str, str]]] = {
     ("blocks", "sky"): {"grid_16": "+"},
     ("blocks", "shapes"): {"grid_change": "+"},
     ("rows", "texture"): {"comb": "+"},
+    ("wide rows", "texture"): {"wide_comb": "+"},
+    ("repeated rows", "texture"): {"steps": "-"},
+    ("repeated rows", "shapes"): {"steps": "-"},
+    ("double", "texture"): {"doubled": "+"},
+    ("double", "shapes"): {"doubled": "+"},
+    ("dots", "texture"): {"dots": "+"},
+    ("dots", "sky"): {"dots": "+"},
     ("lost blocks", "texture"): {"block_change": "+"},
     ("bright", "texture"): {"top_code": "+", "white": "+", "black": "+"},
     ("veil", "texture"): {"contrast": "-", "brightness": "+", "dark": "+"},
@@ -67,6 +74,20 @@ MOVES: Final[dict[tuple[str, str], dict[str, str]]] = {
     ("logo", "texture"): {"fixed_corner": "+"},
 }
 COLOURS: Final = {"saturation", "colours", "cast", "tint", "white_point", "neutral"}
+SPOILED_COLOUR: Final[dict[str, tuple[Callable[[np.ndarray, int], np.ndarray], dict[str, str]]]] = {
+    # what is done to both chroma planes at a time, and the measures that rise or fall
+    "moved": (lambda plane, _: np.roll(plane, 5, 1), {"colour_shift": "+", "colour_lag": "+"}),
+    "smeared": (lambda plane, _: drawn.blur([plane], 4.0)[0], {"colour_detail": "-"}),
+    "noisy": (lambda plane, t: plane + np.random.default_rng(t).integers(-6, 7, plane.shape), {"colour_noise": "+"}),
+    "drifting": (lambda plane, t: plane + np.uint8(20 + round(16 * math.sin(t / 8))), {"colour_drift": "+"}),
+    "flickering": (lambda plane, t: plane + np.uint8(6 * (t % 2)), {"colour_flicker": "+"}),
+}
+OF_PLANES: Final = {name for _, moves in SPOILED_COLOUR.values() for name in moves}
+HARMLESS_COLOUR: Final[dict[str, Callable[[np.ndarray, int], np.ndarray]]] = {
+    "stronger": lambda plane, _: (128 + 1.15 * (plane.astype(int) - 128)).clip(0, 255).astype(np.uint8),
+    "warmer": lambda plane, _: plane + np.uint8(4),
+    "recoded": lambda plane, _: np.round(plane / 3) * 3,
+}
 SHOWN: Final[dict[MeasureName, tuple[str, float, set[MeasureName]]]] = {
     # measure: its fault, a strength above the plain one, and the others that it moves too, as it should
     "sharpness": ("blur", 4.0, {"noise", "banding"}),  # a blur takes noise away, and bands too
@@ -83,13 +104,21 @@ PLAIN = ("blur", "noise", "blocks", "bands", "flicker", "holds", "jitter", "veil
 """Faults that are drawn so strong that no judge may prefer them."""
 
 
-def measure(pictures: Sequence[np.ndarray], *, fps: float = FPS, blue: int = 0, red: int = 0) -> ClipMeasures:
-    """Measure pictures whose colour follows their luma, `blue` and `red` added."""
+def measure(
+    pictures: Sequence[np.ndarray],
+    *,
+    fps: float = FPS,
+    blue: int = 0,
+    red: int = 0,
+    spoil: Callable[[np.ndarray, int], np.ndarray] = lambda plane, _: plane,
+) -> ClipMeasures:
+    """Measure pictures whose colour follows their luma, `blue` and `red` added, and both planes spoiled."""
     collecting = Collecting([range(len(pictures))])
     for number, luma in enumerate(pictures):
         half = luma[::2, ::2].astype(int) - 128
         planes = [(128 + gain * half + cast).clip(0, 255).astype(np.uint8) for gain, cast in ((0.3, blue), (-0.2, red))]
-        collecting.add(number, Planes(luma, planes[0], planes[1], True))
+        spoiled = [spoil(plane, number).astype(np.uint8) for plane in planes]
+        collecting.add(number, Planes(luma, spoiled[0], spoiled[1], True))
     return collecting.measure([number / fps for number in range(len(pictures))])
 
 
@@ -113,7 +142,7 @@ def shift(name: str, scene: str, change: str) -> float:
 
 def test_every_measure_has_a_test() -> None:
     moved = {name for names in MOVES.values() for name in names}
-    assert set(DEFINITIONS) == moved | COLOURS | {"rows", "rate", "length"} == set(measured("sky").values)
+    assert set(DEFINITIONS) == moved | COLOURS | OF_PLANES | {"rows", "rate", "length"} == set(measured("sky").values)
     assert {fault for fault, _ in MOVES} == set(FAULTS)
     assert set(SHOWN) == set(MEASURES) == set(get_args(MeasureName))
 
@@ -169,6 +198,19 @@ def test_colours_are_measured() -> None:
     faded = measure(grey).values
     assert faded["saturation"] < plain["saturation"]
     assert faded["colours"] < plain["colours"]
+
+
+@pytest.mark.parametrize("change", SPOILED_COLOUR)
+def test_measures_of_colour_move_with_a_fault_and_not_with_harmless_changes(change: str) -> None:
+    spoil, moves = SPOILED_COLOUR[change]
+    pictures = scenes()["texture"]
+    clean, faulty = measure(pictures).values, measure(pictures, spoil=spoil).values
+    harmless = [measure(pictures, spoil=each).values for each in HARMLESS_COLOUR.values()]
+    for name, direction in moves.items():
+        before = comparable(name, clean[name])
+        moved = (comparable(name, faulty[name]) - before) * (1 if direction == "+" else -1)
+        assert moved > 0.1, name
+        assert max(abs(comparable(name, each[name]) - before) for each in harmless) < 0.5 * moved, name
 
 
 def test_size_rate_and_length_are_known() -> None:

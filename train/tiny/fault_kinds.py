@@ -19,8 +19,8 @@ class FaultKind:
     """A kind of fault: how people call it, the dimensions that it spoils, and how it is made.
 
     `codec` names an encoder. What `moves` shows only where something moves, what `colours` only in colour.
-    What is `hard` to tell from a scene's own look is made twice as often. A kind that was added `later` is drawn apart
-    from the others.
+    What is `small` changes few pixels. What is `hard` to tell from a scene's own look is made twice as often. Kinds
+    that were `added` later, in a first or a second turn, are drawn apart from the others.
     """
 
     name: str
@@ -30,8 +30,9 @@ class FaultKind:
     codec: str = ""
     moves: bool = False
     colours: bool = False
+    small: bool = False
     hard: bool = False
-    later: bool = False
+    added: int = 0
 
 
 _BOTH: Final = ("VQ", "MQ")
@@ -51,8 +52,8 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "banding": FaultKind("banding", ("VQ",), spoiled_pictures.banding, hard=True),
     "tint": FaultKind("colour", ("VQ",), spoiled_pictures.tint, hard=True),
     "desaturation": FaultKind("colour", ("VQ",), spoiled_pictures.desaturation, colours=True, hard=True),
-    "oversaturation": FaultKind("colour", ("VQ",), spoiled_pictures.oversaturation, colours=True, later=True),
-    "fringes": FaultKind("colour", ("VQ",), spoiled_pictures.fringes, colours=True, later=True),
+    "oversaturation": FaultKind("colour", ("VQ",), spoiled_pictures.oversaturation, colours=True, added=1),
+    "fringes": FaultKind("colour", ("VQ",), spoiled_pictures.fringes, colours=True, added=1),
     "overexposure": FaultKind("exposure", ("VQ",), spoiled_pictures.overexposure),
     "underexposure": FaultKind("exposure", ("VQ",), spoiled_pictures.underexposure, hard=True),
     "haze": FaultKind("haze", ("VQ",), spoiled_pictures.haze),
@@ -82,6 +83,14 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "morphing": FaultKind("bending", ("MQ",), spoiled_motion.morphing, hard=True),
     "vanishing": FaultKind("objects", ("MQ",), spoiled_motion.vanishing, hard=True),
     "popping": FaultKind("objects", ("MQ",), spoiled_motion.popping),
+    "colour bleed": FaultKind("colour", ("VQ",), spoiled_pictures.colour_bleed, colours=True, added=2),
+    "doubled": FaultKind("ghosts", ("VQ",), spoiled_pictures.doubled, added=2),
+    "dead pixels": FaultKind("noise", ("VQ",), spoiled_pictures.dead_pixels, small=True, added=2),
+    "pattern": FaultKind("noise", ("VQ",), spoiled_pictures.pattern, added=2),
+    "deinterlacing": FaultKind("interlacing", _BOTH, spoiled_pictures.deinterlacing, added=2),
+    "rolling bands": FaultKind("flicker", ("MQ",), spoiled_motion.rolling_bands, added=2),
+    "colour drift": FaultKind("flicker", _BOTH, spoiled_motion.colour_drift, added=2),
+    "tearing": FaultKind("jumps", ("MQ",), spoiled_motion.tearing, moves=True, added=2),
 }
 WITHHELD: Final = ("defocus", "mpeg2", "trails", "popping")
 """Kinds that training never has, to see what unknown faults get."""

@@ -22,9 +22,8 @@ _KINDS: Final[dict[Part, int]] = {"train": 3, "held": 4, "test": 4}
 
 Many scenes with few clips each teach more than few scenes with many.
 """
-_LATER: Final = tuple(kind for kind, fault in FAULTS.items() if fault.later)
-_LATER_EVERY: Final = 5
-"""Every fifth scene gets a fault of one of these kinds: each kind is then about as frequent as any other.
+_ADDED: Final = {1: (5, 13), 2: (3, 17)}
+"""Of each turn in which kinds were added: how many scenes have one with a fault of such a kind, and a salt.
 
 They have random numbers of their own, so that the other clips of a scene do not depend on them.
 """
@@ -50,16 +49,17 @@ def plan(filmed: Filmed, chance: Chance) -> list[Plan]:
     plans = [Plan("", 0, "", generations, int(chance.integers(1 << 30))) for generations in (1, 2)]
     for version in chance.choice(HARMLESS, _HARMLESS[spec.part], replace=False):
         plans.append(Plan("", 0, str(version), int(chance.integers(1, 3)), int(chance.integers(1 << 30))))
-    fitting = [kind for kind, fault in FAULTS.items() if not fault.later and _fits(kind, filmed)]
+    fitting = [kind for kind, fault in FAULTS.items() if not fault.added and _fits(kind, filmed)]
     if spec.part != "test":
         fitting = [kind for kind in fitting if kind not in WITHHELD]
     weights = np.array([2.0 if FAULTS[kind].hard and spec.part != "test" else 1.0 for kind in fitting])
     for kind in chance.choice(fitting, _KINDS[spec.part], replace=False, p=weights / weights.sum()):
         plans += _plan_fault(str(kind), spec.part, chance)
-    later = [kind for kind in _LATER if _fits(kind, filmed)] if spec.seed % _LATER_EVERY == 0 else []
-    if later:
-        chance = np.random.default_rng((spec.seed, 13, zlib.crc32(spec.part.encode())))
-        plans += _plan_fault(str(chance.choice(later)), spec.part, chance)
+    for turn, (every, salt) in _ADDED.items():
+        kinds = [kind for kind, fault in FAULTS.items() if fault.added == turn and _fits(kind, filmed)]
+        if kinds and spec.seed % every == 0:
+            chance = np.random.default_rng((spec.seed, salt, zlib.crc32(spec.part.encode())))
+            plans += _plan_fault(str(chance.choice(kinds)), spec.part, chance)
     return plans
 
 
@@ -95,7 +95,7 @@ def make(filmed: Filmed, what: Plan) -> bytes | None:
         clean = filmed.frames(list(range(spec.frames)))
         if fault.paint:
             frames = fault.paint(frames, what.strength, chance)
-        if _differ(frames, clean) < _LEAST_CHANGE:
+        if not fault.small and _differ(frames, clean) < _LEAST_CHANGE:
             return None
     frames = _vary(frames, what.version, writing)
     bad = None

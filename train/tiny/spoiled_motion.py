@@ -40,6 +40,42 @@ def local_flicker(frames: Frames, strength: float, chance: Chance) -> Frames:
     return [to_levels(f * (1 + np.float32(g) * mask)) for f, g in zip(frames, gains, strict=True)]
 
 
+def rolling_bands(frames: Frames, strength: float, chance: Chance) -> Frames:
+    """Let bands of other light travel through the picture."""
+    size, bands, turns = between(0.04, 0.5, strength), chance.uniform(0.6, 3.5), chance.normal(0, 0.09)
+    turns += math.copysign(0.012, turns)
+    across = int(chance.random() < 0.2)
+    length = frames[0].shape[across]
+    place = np.arange(length, dtype=np.float32).reshape((1, length, 1) if across else (length, 1, 1)) / length
+    sign = chance.choice([-1, -1, 1])
+    waves = (0.5 + 0.5 * np.sin(math.tau * (bands * place - turns * t)) for t in range(len(frames)))
+    return [to_levels(f * (1 + np.float32(sign * size) * wave**2)) for f, wave in zip(frames, waves, strict=False)]
+
+
+def colour_drift(frames: Frames, strength: float, chance: Chance) -> Frames:
+    """Let the colour of the light turn in time."""
+    size, period, begin = between(0.04, 0.45, strength), chance.uniform(12, 90), chance.uniform(0, math.tau)
+    phases = begin + chance.choice([-1, 1]) * np.arange(3) * chance.uniform(1.2, 2.2)
+    gains = 1 + size * np.sin(math.tau * np.arange(len(frames))[:, None] / period + phases)
+    return [to_levels(f * g.astype(np.float32)) for f, g in zip(frames, gains, strict=True)]
+
+
+def tearing(frames: Frames, strength: float, chance: Chance) -> Frames:
+    """Below a row the picture is of another moment; the rows may be out of line as well."""
+    late, height = 1 + round(5 * strength * chance.uniform(0.5, 1)), frames[0].shape[0]
+    share, crooked = 0.3 + 0.7 * strength, unit_of(frames) * between(0.3, 9, strength) * (chance.random() < 0.5)
+    out: Frames = []
+    for i, frame in enumerate(frames):
+        torn = frame.copy()
+        if chance.random() < share:
+            row = int(chance.uniform(0.1, 0.9) * height)
+            torn[row:] = frames[i - late if i >= late else min(i + late, len(frames) - 1)][row:]
+        for top in range(0, height, 4) if crooked else ():
+            torn[top : top + 4] = np.roll(torn[top : top + 4], round(chance.normal(0, crooked)), 1)
+        out.append(torn)
+    return out
+
+
 def _spot(frame: NDArray[np.uint8], chance: Chance, least: float, most: float) -> NDArray[np.float32]:
     """Return a soft ellipse, (height, width) from 0 to 1; its half axes are these shares of the half sides."""
     height, width = frame.shape[:2]

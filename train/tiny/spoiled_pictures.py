@@ -194,6 +194,57 @@ def fringes(frames: Frames, strength: float, chance: Chance) -> Frames:
     return moved
 
 
+def colour_bleed(frames: Frames, strength: float, chance: Chance) -> Frames:
+    """Smear the chroma planes along the rows, and move them that way."""
+    length = unit_of(frames) * between(2.5, 30, strength)
+    moved, soft = round(length * chance.uniform(0, 1.2)), ImageFilter.BoxBlur((length, 0.15 * length))
+    out: Frames = []
+    for frame in frames:
+        light, *colours = Image.fromarray(frame).convert("YCbCr").split()
+        smeared = [Image.fromarray(_shift(np.asarray(each.filter(soft)), 0, moved)) for each in colours]
+        out.append(np.asarray(Image.merge("YCbCr", (light, *smeared)).convert("RGB")))
+    return out
+
+
+def doubled(frames: Frames, strength: float, chance: Chance) -> Frames:
+    """Show the picture once more, moved, through itself."""
+    height, width = frames[0].shape[:2]
+    share, away = np.float32(0.08 + 0.4 * strength), chance.choice([-1, 1]) * chance.uniform(0.012, 0.09) * width
+    angle = chance.normal(0, 0.5)
+    down, right = round(away * math.sin(angle)), round(away * math.cos(angle))
+    rows, columns = (np.arange(length) for length in (height, width))
+    rows, columns = (rows - down).clip(0, height - 1), (columns - right).clip(0, width - 1)
+    return [to_levels(f * (1 - share) + f[rows][:, columns] * share) for f in frames]
+
+
+def dead_pixels(frames: Frames, strength: float, chance: Chance) -> Frames:
+    """Some dots have one colour in all frames."""
+    height, width = frames[0].shape[:2]
+    side = max(round(unit_of(frames) * chance.uniform(0.7, 2.2)), 1)
+    colours = np.array([(255, 255, 255), (0, 0, 0), (255, 20, 30), (30, 250, 60), (40, 60, 255)], np.uint8)
+    dots = [
+        (int(chance.integers(height - side)), int(chance.integers(width - side)), colours[chance.integers(5)])
+        for _ in range(round(between(8, 400, strength)))
+    ]
+    out = [frame.copy() for frame in frames]
+    for frame in out:
+        for top, left, colour in dots:
+            frame[top : top + side, left : left + side] = colour
+    return out
+
+
+def pattern(frames: Frames, strength: float, chance: Chance) -> Frames:
+    """Lay a fine lattice or stripes over everything."""
+    height, width = frames[0].shape[:2]
+    period, angle = max(unit_of(frames) * chance.uniform(3, 9), 3.0), chance.uniform(0, math.pi)
+    y, x = np.mgrid[:height, :width].astype(np.float32) * np.float32(math.tau / period)
+    waves = np.sin(x * math.cos(angle) + y * math.sin(angle))
+    if chance.random() < 0.5:
+        waves *= np.sin(y * math.cos(angle) - x * math.sin(angle))
+    layer = (waves * np.float32(between(3, 45, strength)))[..., None]
+    return [to_levels(frame + layer) for frame in frames]
+
+
 def _shift(plane: NDArray[np.uint8], down: int, right: int) -> NDArray[np.uint8]:
     """Move a plane by whole pixels; its edges are repeated."""
     rows, columns = (np.arange(length) for length in plane.shape)
@@ -247,6 +298,21 @@ def interlacing(frames: Frames, strength: float, chance: Chance) -> Frames:
         woven = frame.copy()
         woven[1::2] = frames[min(i + later, len(frames) - 1)][1::2]
         out.append(woven)
+    return out
+
+
+def deinterlacing(frames: Frames, strength: float, chance: Chance) -> Frames:
+    """Keep one row of some, repeated or with those between drawn anew; each second frame keeps others."""
+    step, smooth, bobs = round(between(2, 9, strength)), chance.random() < 0.3, chance.random() < 0.7
+    height, width = frames[0].shape[:2]
+    out: Frames = []
+    for i, frame in enumerate(frames):
+        begin = step // 2 if bobs and i % 2 else 0
+        kept = frame[begin::step]
+        if smooth:
+            out.append(np.asarray(Image.fromarray(kept).resize((width, height), Image.Resampling.BILINEAR)))
+        else:
+            out.append(kept[((np.arange(height) - begin) // step).clip(0, len(kept) - 1)])
     return out
 
 

@@ -53,6 +53,19 @@ def blur(pictures: Floats, sigma: float) -> Floats:
     return pictures
 
 
+def smooth(picture: Floats) -> Floats:
+    """Blur by the binomial filter of five taps, both ways; the margin stays as it is."""
+    out = picture.copy()
+    for axis in (0, 1):
+        lines = out.swapaxes(0, axis)
+        lines[2:-2] = (
+            lines[2:-2] * np.float32(0.375)
+            + (lines[1:-3] + lines[3:-1]) * np.float32(0.25)
+            + (lines[:-4] + lines[4:]) * np.float32(0.0625)
+        )
+    return out
+
+
 def halve(pictures: Floats) -> Floats:
     """Return pictures at half the size; an odd last row or column is left out."""
     rows, columns = (length // 2 * 2 for length in pictures.shape[-2:])

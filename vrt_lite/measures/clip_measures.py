@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from vrt_lite.measures.arrays import Floats, Luma
+from vrt_lite.measures.colours import measure_colour_changes
 from vrt_lite.measures.moments import FindingMoments
 from vrt_lite.measures.moving import measure_run
 from vrt_lite.measures.overlays import OVERLAY_FRAMES, measure_overlays, shrink
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from vrt_lite.video import Clip
     from vrt_lite.video.frame_conversion import Planes
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the measures: it changes when a value of the same clip does."""
 MOST_FRAMES: Final = 480
 MOST_PIXELS: Final = 420_000_000
@@ -33,6 +34,8 @@ LOOK: Final = (3, 8, 14)
 _SHARES = (0.08, 0.29, 0.5, 0.71, 0.92)
 """Where in the clip the pictures lie that are measured as stored."""
 _PAIRS = 6
+_EVERY = 8
+"""Of the chroma planes, so many rows and columns have one that counts for the mean colour of a frame."""
 _SMALLEST = 32
 """Rows and columns."""
 _LARGEST = frozenset(("frozen", "jump", "lone_jump", "largest_pulse", "vanishing"))
@@ -107,6 +110,7 @@ class Collecting:
         )
         self._small: list[Luma] = []
         self._thumbnails: dict[int, Luma] = {}
+        self._colours: dict[int, tuple[float, float]] = {}
         self._found: list[dict[str, float]] = []
         self._changes: list[dict[str, float]] = []
         self._before: tuple[int, int, Luma] | None = None
@@ -120,6 +124,10 @@ class Collecting:
         self._size = planes.luma.shape[0], planes.luma.shape[1]
         self._range = (0, 1.0) if planes.full_range else (16, 255 / 219)
         self._thumbnails[index] = make_thumbnail(planes.luma)
+        self._colours[index] = (
+            float(planes.blue[::_EVERY, ::_EVERY].mean()),
+            float(planes.red[::_EVERY, ::_EVERY].mean()),
+        )
         if place in self._overlays:
             self._small.append(shrink(planes.luma))
         if place in self._stills:
@@ -147,7 +155,8 @@ class Collecting:
             if shown:
                 stack = self._level(np.stack([self._thumbnails[i] for i in shown]))
                 found.add(shown, stack)
-                runs.append((len(shown), measure_run(stack, np.array([seconds[i] for i in shown]))))
+                moving = measure_run(stack, np.array([seconds[i] for i in shown]))
+                runs.append((len(shown), moving | measure_colour_changes(np.array([self._colours[i] for i in shown]))))
         interval = (seconds[-1] - seconds[0]) / max(len(seconds) - 1, 1) or 1.0
         values = {
             **_average(self._found),

@@ -49,6 +49,8 @@ DEFINITIONS: Final[Mapping[str, Definition]] = {
     "blockiness": _log("times", "steps at the edges of 8x8 blocks over those inside", "pictures", 0.0),
     "grid_16": Definition("log", "steps at the edges of 16x16 blocks over those inside", "pictures"),
     "comb": Definition("log", "zigzag between rows over that between columns: interlacing", "pictures"),
+    "wide_comb": Definition("log", "the same between every second row: of a picture that was enlarged", "pictures"),
+    "steps": Definition("log", "least change from line to line over that around: repeated lines", "pictures"),
     "block_change": Definition("log", "change of the most changed 16x16 blocks over that of usual ones", "pairs"),
     "grid_change": Definition("log", "steps of the change at the edges of 16x16 blocks over those inside", "pairs"),
     "quiet_change": _log(
@@ -75,6 +77,12 @@ DEFINITIONS: Final[Mapping[str, Definition]] = {
     "tint": _log("share", "median colour over luma", "pictures", 0.01),
     "neutral": _log("share", "pixels with next to no colour for their light", "pictures", 0.01),
     "white_point": _log("levels", "colour of the brightest twentieth", "pictures", 1.0),
+    "colour_detail": Definition("log", "fine detail of colour over that of light", "pictures"),
+    "colour_noise": _log("levels", "fine detail of colour of the tile that a fifth have less than", "pictures", 0.05),
+    "colour_shift": _log("pixels", "how far the edges of colour lie beside those of light", "pictures", 0.1),
+    "colour_lag": _log("of 1", "how much more alike the edges are if colour is moved", "pictures", 0.005),
+    "colour_drift": _log("levels", "standard deviation of the mean colour in time", "thumbnails", 0.1),
+    "colour_flicker": _log("levels", "mean colour of a frame against its neighbours'", "thumbnails", 0.02),
     # Frames in time
     "frozen": _log("s", "longest time in which a frame is repeated", "thumbnails", 0.04),
     "repeated": _log("% of frames", "frames that repeat the one before", "thumbnails", 1.0),
@@ -116,6 +124,8 @@ DEFINITIONS: Final[Mapping[str, Definition]] = {
     "fixed_corner": _log("levels", "steady edges of the corner that has most of them", "thumbnails", 1.0),
     "light_strokes": _log("levels", "bright thin strokes that every frame has", "thumbnails", 1.0),
     "dark_strokes": _log("levels", "dark thin strokes that every frame has", "thumbnails", 1.0),
+    "dots": _log("share", "pixels that stand out from all around in every frame", "thumbnails", 5e-5),
+    "doubled": Definition("log", "highest echo of the picture in itself, in deviations of the rest", "thumbnails"),
     # The file
     "rows": Definition("log", "pixels of the shorter side over 360", "file"),
     "rate": Definition("log", "frames a second over 24", "file"),

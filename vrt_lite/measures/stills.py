@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from PIL import Image
 
-from vrt_lite.measures.arrays import Floats, Luma, average_tiles, correlate, halve, quantile
+from vrt_lite.measures.arrays import Floats, Luma, average_tiles, correlate, halve, quantile, smooth
+from vrt_lite.measures.colours import measure_colours
 from vrt_lite.measures.sharpness import estimate_noise, measure_sharpness
 
 WINDOW = (640, 352)
@@ -26,14 +28,13 @@ _STEEP = 20
 """Levels between two pixels: the steepest edges."""
 _SEAM = 0.5
 """An edge has a seam if the picture swings back by more than this share of its step."""
-_NEUTRAL = 0.04
-"""Colour over luma; less is grey to the eye."""
 _QUIET, _BUSY, _EVEN = 0.4, 8.0, 0.4
 """Levels of the mean step in tiles of middle contrast; how even the steps are in a picture without such tiles."""
 _RUN = 3
 _BAND_STEP = 16
 """The largest step of a band, in codes; a larger one is an object's edge."""
 _COMB = 36
+_AROUND = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def measure_still(window: Window) -> dict[str, float]:
         "evenness": _measure_evenness(y),
         **_measure_bands(window.luma.astype(np.int16)),
         **_measure_codes(window),
-        **_measure_colours(y, window),
+        **measure_colours(y, window.blue, window.red),
     }
 
 
@@ -110,9 +111,22 @@ def _measure_gradients(y: Floats) -> dict[str, float]:
     lines = (flat_across.mean(0), flat_down.mean(1))
     found["blockiness"] = math.exp(max(_find_grid(line, _BLOCK, 0.15) for line in lines))
     found["grid_16"] = sum(_find_grid(line, _TILE, 0.15) for line in lines) / 2
-    comb = (down[:-1] * -down[1:] > _COMB).mean() + 0.003
-    found["comb"] = math.log(comb / ((across[:, :-1] * -across[:, 1:] > _COMB).mean() + 0.003))
+    found["comb"] = _find_comb(down, across.T)
+    found["wide_comb"] = _find_comb(np.diff(y[::2], axis=0), np.diff(y[:, ::2], axis=1).T)
+    found["steps"] = min(_find_steps(part) for part in (np.abs(down).mean(1), np.abs(across).mean(0)))
     return found
+
+
+def _find_comb(down: Floats, across: Floats) -> float:
+    """Return the log of how many steps turn back from row to row, over those that do from column to column."""
+    turns = [float((part[:-1] * -part[1:] > _COMB).mean()) + 0.003 for part in (down, across)]
+    return math.log(turns[0] / turns[1])
+
+
+def _find_steps(changes: Floats) -> float:
+    """Return the log of the smallest changes from line to line beside those around: low where lines are repeated."""
+    around = sliding_window_view(np.pad(changes, _AROUND, mode="edge"), 2 * _AROUND + 1).mean(1)
+    return math.log(float(np.quantile((changes + 0.05) / (around + 0.05), 0.1)) + 0.02)
 
 
 def _measure_halo(steps: Floats) -> tuple[float, float]:
@@ -142,10 +156,10 @@ def _find_grid(steps: NDArray[np.floating], side: int, floor: float) -> float:
 
 
 def _measure_detail(y: Floats) -> dict[str, float]:
-    fine = np.abs(y - _smooth(y))
+    fine = np.abs(y - smooth(y))
     half = halve(y)
     tiles = average_tiles(fine, _TILE)
-    coarse = np.abs(half - _smooth(half))
+    coarse = np.abs(half - smooth(half))
     bend = np.abs(4 * y[1:-1, 1:-1] - y[:-2, 1:-1] - y[2:, 1:-1] - y[1:-1, :-2] - y[1:-1, 2:])
     return {
         "detail": quantile(tiles, 0.9),
@@ -167,19 +181,6 @@ def _measure_evenness(y: Floats) -> float:
         middle = (means > _QUIET) & (means < _BUSY)
         shares.append(float((means**2 / (squares + 0.05))[middle].mean()) if middle.any() else _EVEN)
     return sum(shares) / 2
-
-
-def _smooth(y: Floats) -> Floats:
-    """Blur by the binomial filter of five taps, both ways; the margin stays as it is."""
-    out = y.copy()
-    for axis in (0, 1):
-        lines = out.swapaxes(0, axis)
-        lines[2:-2] = (
-            lines[2:-2] * np.float32(0.375)
-            + (lines[1:-3] + lines[3:-1]) * np.float32(0.25)
-            + (lines[:-4] + lines[4:]) * np.float32(0.0625)
-        )
-    return out
 
 
 def _measure_bands(codes: NDArray[np.int16]) -> dict[str, float]:
@@ -228,20 +229,3 @@ def _measure_codes(window: Window) -> dict[str, float]:
 
 def _entropy(shares: NDArray[np.floating]) -> float:
     return -float((shares * np.log(shares + 1e-12)).sum())
-
-
-def _measure_colours(y: Floats, window: Window) -> dict[str, float]:
-    blue, red = (plane[::2, ::2].astype(np.float32) - 128 for plane in (window.blue, window.red))
-    rows, columns = (min(a, b) for a, b in zip(blue.shape, y[::4, ::4].shape, strict=True))
-    blue, red, light = blue[:rows, :columns], red[:rows, :columns], y[::4, ::4][:rows, :columns]
-    bright = light >= quantile(light, 0.95)
-    shade = light + 16
-    neutral = np.hypot(blue, red) < _NEUTRAL * shade
-    return {
-        "neutral": float(neutral.mean()),
-        "saturation": quantile(np.hypot(blue, red), 0.95),
-        "colours": math.hypot(float(blue.std()), float(red.std())),
-        "cast": math.hypot(float(blue.mean()), float(red.mean())),
-        "tint": math.hypot(quantile(blue / shade, 0.5), quantile(red / shade, 0.5)),
-        "white_point": math.hypot(float(blue[bright].mean()), float(red[bright].mean())),
-    }
