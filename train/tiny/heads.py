@@ -53,7 +53,7 @@ _REPEATING: Final = 0.25
 _PLAIN: Final = 0.6
 _WRONG, _WRONG_PLAIN = (1.0, 0.07), (0.06, 0.04)
 """Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
-_ALIKE_SHARES: Final = (0.25, 0.23)
+_ALIKE_SHARES: Final = (0.25, 0.25)
 """The shares of pairs without a fault in what the odds are fitted to: (different scenes, one scene).
 
 Users compare many versions of one scene that are alike.
