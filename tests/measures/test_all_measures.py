@@ -290,7 +290,7 @@ def test_a_plain_fault_never_wins(scene: str, change: str) -> None:
     assert said.odds["OA"][1] > said.odds["OA"][2]
 
 
-@pytest.mark.parametrize("scene", ["texture", "shapes"])
+@pytest.mark.parametrize("scene", ["sky", "shapes"])  # the texture is noise itself: more of it has no sure winner
 @pytest.mark.parametrize(("change", "names"), [("noise", {"noise", "grain"}), ("holds", {"stutter"})])
 def test_a_named_fault_is_that_of_the_faulty_clip(scene: str, change: str, names: set[str]) -> None:
     sure = replace(load_heads(), sure=0.0)
