@@ -290,8 +290,14 @@ def test_a_plain_fault_never_wins(scene: str, change: str) -> None:
     assert said.odds["OA"][1] > said.odds["OA"][2]
 
 
-@pytest.mark.parametrize("scene", ["sky", "shapes"])  # the texture is noise itself: more of it has no sure winner
-@pytest.mark.parametrize(("change", "names"), [("noise", {"noise", "grain"}), ("holds", {"stutter"})])
+@pytest.mark.parametrize(
+    ("scene", "change", "names"),
+    [
+        ("sky", "noise", {"noise", "grain"}),  # the texture is noise itself: more of it has no sure winner overall
+        ("shapes", "noise", {"noise", "grain"}),
+        *((scene, "holds", {"stutter"}) for scene in SCENES),
+    ],
+)
 def test_a_named_fault_is_that_of_the_faulty_clip(scene: str, change: str, names: set[str]) -> None:
     sure = replace(load_heads(), sure=0.0)
     clean, faulty = measured(scene), measured(scene, change)
@@ -299,6 +305,11 @@ def test_a_named_fault_is_that_of_the_faulty_clip(scene: str, change: str, names
     assert fault.video == 2 and fault.name in names
     [turned] = prefer_by_measures(faulty, clean, heads=sure).faults
     assert turned == replace(fault, video=1)
+
+
+def test_noise_over_a_texture_that_is_noise_spoils_its_visual_quality() -> None:
+    said = prefer_by_measures(measured("texture"), measured("texture", "noise"))
+    assert said.winners["VQ"] == 1
 
 
 def test_looks_know_a_scene_again() -> None:

@@ -117,9 +117,10 @@ def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bo
     """Find the set; with `pull`, fetch it first."""
     from vrt_lite.evaluation.fetching import fetch_set, find_set  # noqa: PLC0415
     from vrt_lite.evaluation.sets import find_set_name, layouts_of  # noqa: PLC0415
-    from vrt_lite.show.screen import CountedWork  # noqa: PLC0415
 
     if pull:
+        from vrt_lite.show.screen import CountedWork  # noqa: PLC0415
+
         name = find_set_name(labelled)
         if name is None or folder is not None:
             raise UsageError(

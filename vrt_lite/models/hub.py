@@ -189,7 +189,7 @@ def _hub_errors(repository: str) -> Generator[None]:
         reason = f"status {response.status_code}" if response is not None else " ".join(str(error).split())
         told = f"gave nothing usable for {repository}"
         step = "Check the connection and pull again; what has arrived whole is kept."
-        if response is not None and response.status_code in (401, 403, 404):  # it does not say which
+        if response is not None and response.status_code in (401, 403, 404):  # missing or private
             told = f"has no {repository}, or not all of its files, or wants a login"
             step = "Check the name; for what is private: `hf auth login`."
         raise UnreachableError(f"{endpoint()} {told} ({reason or type(error).__name__}). {step}") from error
