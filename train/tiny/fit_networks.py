@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Dropout, Linear, Sequential, SiLU
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 _NETWORKS = 4
-_PAIRS: Final = (96, 8, 0.3)
+_PAIRS: Final = (96, 16, 0.3)
 _CLIPS: Final = (96, 24, 0.2)
 """Width, epochs, and the share of a layer that is left out in each step."""
 _BATCH, _RATE, _DECAY = 256, 2e-3, 1e-2
@@ -41,11 +41,12 @@ def fit_pairs(
 def fit_clips(
     rows: NDArray[np.float64], faults: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> dict[str, NDArray[Any]]:
-    """Train on clips, (clips, features), and how faulty they are, (clips, outputs)."""
+    """Train on clips, (clips, features), and how faulty they are, from 0 to 1, (clips, outputs): to give its logit."""
     inputs, truth, counted = (torch.tensor(each, dtype=torch.float32) for each in (rows, faults, weights))
 
     def compute_loss(network: Sequential, batch: Tensor) -> Tensor:
-        return (counted[batch, None] * (network(inputs[batch]) - truth[batch]) ** 2).sum(1).mean()
+        losses = binary_cross_entropy_with_logits(network(inputs[batch]), truth[batch], reduction="none")
+        return (counted[batch, None] * losses).sum(1).mean()
 
     return _train(inputs, faults.shape[1], compute_loss, _CLIPS)
 

@@ -6,7 +6,7 @@ import io
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import lightgbm
 import numpy as np
@@ -23,23 +23,32 @@ from vrt_lite.measures.trees import softmax
 from vrt_lite.protocol.report import MEASURED_KEYS
 
 NAMES: Final = tuple(sorted({fault.name for fault in FAULTS.values()}))
-Size = tuple[int, int, int]
-"""Of a forest: rounds, leaves of a tree, and rows of a leaf at least."""
-_LARGE: Final[Size] = (700, 31, 40)
-_SMALL: Final[Size] = (400, 16, 40)
-_FAULTS: Final[Size] = (1000, 24, 40)
-_NAMING: Final[Size] = (60, 10, 40)
-_STRENGTH: Final[Size] = (80, 16, 40)
+
+
+class Growth(NamedTuple):
+    """How a forest grows: trees of a class, leaves of a tree, learning rate, and L2 decay of a leaf's answer."""
+
+    rounds: int
+    leaves: int
+    rate: float
+    decay: float
+
+
+_OVERALL: Final = Growth(700, 31, 0.15, 5.0)
+_DIMENSION: Final = Growth(500, 20, 0.15, 5.0)
+_OVERALL_FAULTS: Final = Growth(1500, 24, 0.05, 20.0)
+_DIMENSION_FAULTS: Final = Growth(1000, 24, 0.05, 20.0)
+_NAMING: Final = Growth(100, 10, 0.15, 5.0)
+_STRENGTH: Final = Growth(80, 16, 0.05, 2.0)
 _SAME_LOOK: Final = 0.75
-_SHARES: Final = (0.6, 0.25, 0.6)
+_SHARES: Final = (0.5, 0.1, 0.5)
 """Of the networks in rating faults, by key. Of motion trees know more."""
 _COMMON: Final[dict[str, Any]] = {
-    "learning_rate": 0.05,
     "feature_fraction": 0.3,
     "bagging_fraction": 0.7,
     "bagging_freq": 1,
-    "lambda_l2": 2.0,
     "max_bin": 127,
+    "min_data_in_leaf": 40,
     "num_threads": 1,
     "deterministic": True,
     "force_row_wise": True,
@@ -58,7 +67,7 @@ _ALIKE_SHARES: Final = (0.25, 0.25)
 
 Users compare many versions of one scene that are alike.
 """
-_MOST_LEAD: Final = (None, 2.0)
+_MOST_LEAD: Final = (None, 0.5)
 """The most that the difference in faults counts: (different scenes, one scene).
 
 A clip of a kind that is new to the heads is often rated wrongly by itself. Beside another version of it that matters
@@ -66,7 +75,7 @@ less.
 """
 _ALIKE_NAMED: Final = (0.35, 0.2)
 """Of held-back pairs without a fault, so many may have a winner."""
-_NAMED_RIGHT: Final = 0.9
+_NAMED_RIGHT: Final = 0.92
 
 
 def fit(
@@ -84,16 +93,19 @@ def fit(
     numbers = np.concatenate((np.arange(len(of_scene)), copied))
     better, weights = labels(of_scene)[numbers], np.array([pair.weight for pair in of_scene])[numbers]
     alone, clips = vectors.vary_alone(pairs, _COPIES)
-    faults = np.array(
+    faults = np.sqrt(
         [[each.strength * (key == "OA" or key in keys_of(each)) for key in MEASURED_KEYS] for each in train]
     )
     counts = np.array([_REPEATING if not each.fault and "repeats" in each.group else 1.0 for each in train])
     say(f"{len(rows)} pairs of one scene, {len(alone)} clips")
     for number, key in enumerate(MEASURED_KEYS):
         both = np.stack((better[:, number], np.where(better[:, number] == 1, 2, 0)), axis=1).ravel()
-        size = _LARGE if key == "OA" else _SMALL
-        arrays |= _grow(f"{key}.pairs", rows.reshape(-1, rows.shape[2]), both, np.repeat(weights, 2), 3, size)
-        arrays |= _grow(f"{key}.faults", alone, faults[clips, number], counts[clips], 1, _FAULTS)
+        of_pairs, of_faults = (_OVERALL, _OVERALL_FAULTS) if key == "OA" else (_DIMENSION, _DIMENSION_FAULTS)
+        flat = rows.reshape(-1, rows.shape[2])
+        arrays |= _grow(f"{key}.pairs", of_pairs, flat, both, np.repeat(weights, 2), classes=3)
+        arrays |= _grow(
+            f"{key}.faults", of_faults, alone, faults[clips, number], counts[clips], objective="cross_entropy"
+        )
     arrays |= _fit_names(train, pairs, describe_pairs(*vectors.sides(pairs), names))
     networks = {
         "pairs": fit_pairs(scale.compare(one, two), better, weights),
@@ -124,19 +136,27 @@ def _fit_names(train: Sequence[Specimen], pairs: Sequence[DrawnPair], rows: NDAr
     kinds = np.array([NAMES.index(FAULTS[each.fault].name) for each in worse])
     strengths = np.array([each.strength for each in worse])
     return {
-        **_grow("naming", of_worse, kinds, weights, len(NAMES), _NAMING),
-        **_grow("strength", of_worse, strengths, weights, 1, _STRENGTH),
+        **_grow("naming", _NAMING, of_worse, kinds, weights, classes=len(NAMES)),
+        **_grow("strength", _STRENGTH, of_worse, strengths, weights, objective="regression"),
     }
 
 
 def _grow(
-    name: str, rows: NDArray[np.float32], target: NDArray[Any], weights: NDArray[Any], classes: int, size: Size
+    name: str,
+    growth: Growth,
+    rows: NDArray[np.float32],
+    target: NDArray[Any],
+    weights: NDArray[Any],
+    *,
+    objective: str = "multiclass",
+    classes: int = 1,
 ) -> dict[str, NDArray[Any]]:
     """Train one forest, and return its arrays."""
-    kind = {"objective": "multiclass", "num_class": classes} if classes > 1 else {"objective": "regression"}
-    rounds, leaves, least = size
-    options = {**_COMMON, **kind, "num_leaves": leaves, "min_data_in_leaf": least}
-    model = lightgbm.train(options, lightgbm.Dataset(rows, target, weight=weights), rounds)
+    kind = {"objective": objective, "num_class": classes}
+    options = {"num_leaves": growth.leaves, "learning_rate": growth.rate, "lambda_l2": growth.decay}
+    model = lightgbm.train(
+        {**_COMMON, **kind, **options}, lightgbm.Dataset(rows, target, weight=weights), growth.rounds
+    )
     nodes: list[tuple[int, int, float]] = []
     roots: list[int] = []
     for tree in model.dump_model()["tree_info"]:
@@ -146,17 +166,18 @@ def _grow(
     return {
         f"{name}.feature": np.array(feature, np.uint8),
         f"{name}.right": np.array(right, np.uint8),
-        f"{name}.value": _below(np.array(value), np.array(right) > 0),
+        f"{name}.value": _round(np.array(value), np.array(right) > 0),
         f"{name}.root": np.array(roots, np.int32),
         f"{name}.classes": np.array(classes, np.int32),
     }
 
 
-def _below(values: NDArray[np.float64], inner: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Round to float32: thresholds never up, so that a row goes the same way as in training."""
+def _round(values: NDArray[np.float64], inner: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Round thresholds, never up, so that a row goes the same way as in training, and answers, so that they pack."""
     rounded = values.astype(np.float32)
     too_large = inner & (rounded.astype(np.float64) > values)
     rounded[too_large] = np.nextafter(rounded[too_large], np.float32(-np.inf))
+    rounded[~inner] = rounded[~inner].astype(np.float16)
     return rounded
 
 

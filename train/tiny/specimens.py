@@ -151,4 +151,4 @@ def _vary(frames: Frames, version: str, chance: Chance) -> Frames:
 
 def count_scenes(part: Part, scale: float = 1.0) -> int:
     """Return how many scenes are filmed for a part."""
-    return round(scale * {"train": 1740, "held": 160, "test": 66}[part])
+    return round(scale * {"train": 2080, "held": 160, "test": 66}[part])
