@@ -73,18 +73,20 @@ def draw_served(picture: Path) -> None:
         command = [sys.executable, "-m", "vrt_lite", "serve", "--port", "0", "--allow", "examples"]
         environment = os.environ | {"VRT_LITE_HOME": home}
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
-            assert server.stdout
-            address = server.stdout.readline().split()[3]
-            browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            page = browser.new_page(viewport={"width": 1100, "height": 1240})
-            body = {"a": str(Path(CLIPS[0]).resolve()), "b": str(Path(CLIPS[1]).resolve()), "prompt": PROMPT}
-            job = httpx.post(f"{address}v1/compare", json={**body, "both_orders": True, "wait": False}).json()
-            page.goto(f"{address}jobs/{job['id']}")
-            page.get_by_role("heading", name="Round 2").wait_for()
-            page.evaluate("Promise.all([...document.images].map((image) => image.decode()))")
-            page.screenshot(path=picture)
-            browser.close()
-            server.terminate()
+            try:
+                assert server.stdout
+                address = server.stdout.readline().split()[3]
+                browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+                page = browser.new_page(viewport={"width": 1100, "height": 1240})
+                body = {"a": str(Path(CLIPS[0]).resolve()), "b": str(Path(CLIPS[1]).resolve()), "prompt": PROMPT}
+                job = httpx.post(f"{address}v1/compare", json={**body, "both_orders": True, "wait": False}).json()
+                page.goto(f"{address}jobs/{job['id']}")
+                page.get_by_role("heading", name="Round 2").wait_for()
+                page.evaluate("Promise.all([...document.images].map((image) => image.decode()))")
+                page.screenshot(path=picture)
+                browser.close()
+            finally:
+                server.terminate()
     shrink(picture)
 
 
