@@ -173,9 +173,10 @@ def test_networks_learn_what_is_plain_and_answer_as_in_training(monkeypatch: pyt
     monkeypatch.setattr(networks_module, "_NETWORKS", 2)
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1, 1, (4096, 6))
-    faults = np.stack((np.abs(rows[:, 0]), rows[:, 1] * rows[:, 2]), axis=1)
+    faults = np.stack((np.abs(rows[:, 0]), (1 + rows[:, 1] * rows[:, 2]) / 2), axis=1)
     clips = read_networks({f"x.{part}": array for part, array in fit_clips(rows, faults, np.ones(4096)).items()}, "x")
-    assert np.abs(clips.scores(rows[:500]) - faults[:500]).mean() < np.abs(faults[:500] - faults.mean(0)).mean() / 3
+    rated = 1 / (1 + np.exp(-clips.scores(rows[:500])))
+    assert np.abs(rated - faults[:500]).mean() < np.abs(faults[:500] - faults.mean(0)).mean() / 3
     change, common = rows[:, :3], rows[:, 3:]
     leads = np.stack((change.sum(1), change[:, 0] * 1.2), axis=1)
     better = np.where(leads > 1, 1, np.where(leads < -1, 2, 0))
@@ -186,8 +187,9 @@ def test_networks_learn_what_is_plain_and_answer_as_in_training(monkeypatch: pyt
 
 
 def test_heads_learn_and_are_the_same_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_LARGE", "_SMALL", "_FAULTS", "_NAMING", "_STRENGTH"):
-        monkeypatch.setattr(heads_module, name, (30, 8, 20))
+    for name, value in vars(heads_module).copy().items():
+        if isinstance(value, heads_module.Growth):
+            monkeypatch.setattr(heads_module, name, value._replace(rounds=30, leaves=8))
     made = specimens()
     for name in ("a.npz", "b.npz"):
         fit(made, tuple(DEFINITIONS), tmp_path / name, say=lambda line: None)
