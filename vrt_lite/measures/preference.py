@@ -66,7 +66,8 @@ class Heads:
         """
         found = np.zeros((len(one), len(MEASURED_KEYS), 3, 4))
         found[:, :, 0, 2] = 1
-        lead = (self._rate_faults(two) - self._rate_faults(one)) / 2
+        rated = self._rate_faults(np.concatenate((one, two)))
+        lead = (rated[len(one) :] - rated[: len(one)]) / 2
         found[:, :, 1, 3], found[:, :, 2, 3] = lead, -lead
         if same_scene:
             compared = self.scale.compare(one, two)

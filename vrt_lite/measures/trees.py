@@ -30,9 +30,13 @@ class Forest:
         flat = rows.ravel()
         at = np.tile(self.root.astype(np.intp), count)
         row: NDArray[np.intp] = np.repeat(np.arange(count, dtype=np.intp) * features, len(self.root))
-        while (skip := self.right.take(at)).any():
-            left = flat.take(row + self.feature.take(at)) <= self.value.take(at)
-            at += np.where(left, np.minimum(skip, 1), skip)  # a leaf skips nothing
+        going = np.flatnonzero(self.right.take(at))
+        while len(going):
+            here = at.take(going)
+            left = flat.take(row.take(going) + self.feature.take(here)) <= self.value.take(here)
+            here += np.where(left, 1, self.right.take(here))
+            at[going] = here
+            going = going[self.right.take(here) > 0]
         answers = self.value.take(at).astype(np.float64)
         return answers.reshape(count, -1, self.classes).sum(1)
 
