@@ -77,12 +77,13 @@ def draw_served(picture: Path) -> None:
                 assert server.stdout
                 address = server.stdout.readline().split()[3]
                 browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-                page = browser.new_page(viewport={"width": 1100, "height": 1240})
+                page = browser.new_page(viewport={"width": 1100, "height": 1240}, bypass_csp=True)
+                page.goto(address)  # so that the next page comes before the judge has ended
                 body = {"a": str(Path(CLIPS[0]).resolve()), "b": str(Path(CLIPS[1]).resolve()), "prompt": PROMPT}
-                job = httpx.post(f"{address}v1/compare", json={**body, "both_orders": True, "wait": False}).json()
+                job = httpx.post(f"{address}v1/compare", json={**body, "wait": False}).json()
                 page.goto(f"{address}jobs/{job['id']}")
                 page.get_by_role("heading", name="Round 2").wait_for()
-                page.evaluate("Promise.all([...document.images].map((image) => image.decode()))")
+                page.wait_for_function("[...document.images].every((image) => image.complete)")
                 page.screenshot(path=picture)
                 browser.close()
             finally:
