@@ -307,7 +307,7 @@ def test_a_named_fault_is_that_of_the_faulty_clip(scene: str, change: str, names
     assert turned == replace(fault, video=1)
 
 
-def test_noise_over_a_texture_that_is_noise_is_never_preferred() -> None:
+def test_noise_over_a_texture_that_is_noise_is_not_preferred() -> None:
     said = prefer_by_measures(measured("texture"), measured("texture", "noise"))
     for _, clean, noisy in (said.odds["VQ"], said.odds["OA"]):
         assert clean > 5 * noisy

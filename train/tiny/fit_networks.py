@@ -41,7 +41,7 @@ def fit_pairs(
 def fit_clips(
     rows: NDArray[np.float64], faults: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> dict[str, NDArray[Any]]:
-    """Train on clips, (clips, features), and how faulty they are, from 0 to 1, (clips, outputs): to give its logit."""
+    """Train on clips, (clips, features), and how faulty they are, 0 to 1, (clips, outputs). The answers are logits."""
     inputs, truth, counted = (torch.tensor(each, dtype=torch.float32) for each in (rows, faults, weights))
 
     def compute_loss(network: Sequential, batch: Tensor) -> Tensor:

@@ -26,12 +26,12 @@ NAMES: Final = tuple(sorted({fault.name for fault in FAULTS.values()}))
 
 
 class Growth(NamedTuple):
-    """How a forest grows: trees of a class, leaves of a tree, learning rate, and L2 decay of a leaf's answer."""
+    """How a forest grows: trees of a class, leaves of a tree, learning rate, and L2 penalty on a leaf's answer."""
 
     rounds: int
     leaves: int
     rate: float
-    decay: float
+    penalty: float
 
 
 _OVERALL: Final = Growth(700, 31, 0.15, 5.0)
@@ -41,8 +41,8 @@ _DIMENSION_FAULTS: Final = Growth(1000, 24, 0.05, 20.0)
 _NAMING: Final = Growth(100, 10, 0.15, 5.0)
 _STRENGTH: Final = Growth(80, 16, 0.05, 2.0)
 _SAME_LOOK: Final = 0.75
-_SHARES: Final = (0.5, 0.1, 0.5)
-"""Of the networks in rating faults, by key. Of motion trees know more."""
+_SHARES: Final = (0.4, 0.1, 0.4)
+"""Of the networks in rating faults, by key: those that fit held-back scenes best. Of motion trees know more."""
 _COMMON: Final[dict[str, Any]] = {
     "feature_fraction": 0.3,
     "bagging_fraction": 0.7,
@@ -67,7 +67,7 @@ _ALIKE_SHARES: Final = (0.25, 0.25)
 
 Users compare many versions of one scene that are alike.
 """
-_MOST_LEAD: Final = (None, 0.5)
+_MOST_LEAD: Final = (None, 2.0)
 """The most that the difference in faults counts: (different scenes, one scene).
 
 A clip of a kind that is new to the heads is often rated wrongly by itself. Beside another version of it that matters
@@ -93,15 +93,16 @@ def fit(
     numbers = np.concatenate((np.arange(len(of_scene)), copied))
     better, weights = labels(of_scene)[numbers], np.array([pair.weight for pair in of_scene])[numbers]
     alone, clips = vectors.vary_alone(pairs, _COPIES)
+    # The root, so that a light fault counts as more than nothing.
     faults = np.sqrt(
         [[each.strength * (key == "OA" or key in keys_of(each)) for key in MEASURED_KEYS] for each in train]
     )
     counts = np.array([_REPEATING if not each.fault and "repeats" in each.group else 1.0 for each in train])
+    flat = rows.reshape(-1, rows.shape[2])
     say(f"{len(rows)} pairs of one scene, {len(alone)} clips")
     for number, key in enumerate(MEASURED_KEYS):
         both = np.stack((better[:, number], np.where(better[:, number] == 1, 2, 0)), axis=1).ravel()
         of_pairs, of_faults = (_OVERALL, _OVERALL_FAULTS) if key == "OA" else (_DIMENSION, _DIMENSION_FAULTS)
-        flat = rows.reshape(-1, rows.shape[2])
         arrays |= _grow(f"{key}.pairs", of_pairs, flat, both, np.repeat(weights, 2), classes=3)
         arrays |= _grow(
             f"{key}.faults", of_faults, alone, faults[clips, number], counts[clips], objective="cross_entropy"
@@ -153,7 +154,7 @@ def _grow(
 ) -> dict[str, NDArray[Any]]:
     """Train one forest, and return its arrays."""
     kind = {"objective": objective, "num_class": classes}
-    options = {"num_leaves": growth.leaves, "learning_rate": growth.rate, "lambda_l2": growth.decay}
+    options = {"num_leaves": growth.leaves, "learning_rate": growth.rate, "lambda_l2": growth.penalty}
     model = lightgbm.train(
         {**_COMMON, **kind, **options}, lightgbm.Dataset(rows, target, weight=weights), growth.rounds
     )
@@ -173,7 +174,7 @@ def _grow(
 
 
 def _round(values: NDArray[np.float64], inner: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Round thresholds, never up, so that a row goes the same way as in training, and answers, so that they pack."""
+    """Round thresholds down, so that a row goes the same way as in training, and answers, so that the file is small."""
     rounded = values.astype(np.float32)
     too_large = inner & (rounded.astype(np.float64) > values)
     rounded[too_large] = np.nextafter(rounded[too_large], np.float32(-np.inf))

@@ -37,10 +37,10 @@ _STRENGTH_BOUNDS: Final = (0.4, 0.68)
 class Heads:
     """The learned heads.
 
-    `fault_forests` and `fault_networks` say how faulty one clip is; `pair_forests` and `pair_networks` answer about two
-    versions of one scene. Forests are by key. `shares` (keys) are those of the networks in rating faults. `weights`
-    (keys, 2, 4) and `bounds` (keys, 2) are for different scenes and for one: how much each of the `terms` counts, and
-    from which share of both winners' probability on the likelier one is named.
+    `fault_forests` and `fault_networks` give the logit of how faulty one clip is; `pair_forests` and `pair_networks`
+    answer about two versions of one scene. Forests are by key. `shares` (keys) are those of the networks in rating
+    faults. `weights` (keys, 2, 4) and `bounds` (keys, 2) are for different scenes and for one: how much each of the
+    `terms` counts, and from which share of both winners' probability on the likelier one is named.
     """
 
     pair_forests: Mapping[MeasuredKey, Forest]
@@ -82,10 +82,11 @@ class Heads:
         return found
 
     def _rate_faults(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return how faulty clips are, (clips, keys)."""
+        """Return how faulty clips are, from 0 to 1, (clips, keys)."""
         forests = np.concatenate([self.fault_forests[key].scores(vectors) for key in MEASURED_KEYS], axis=1)
         networks = self.fault_networks.scores(self.scale.place(vectors))
-        return (1 - self.shares) * forests + self.shares * networks
+        # The logits of clean clips differ much by chance: as shares they are all nearly 0.
+        return 1 / (1 + np.exp(-(1 - self.shares) * forests - self.shares * networks))
 
     def odds(self, one: NDArray[np.float32], two: NDArray[np.float32], *, same_scene: bool) -> dict[MeasuredKey, Odds]:
         """Return the odds of a pair by key from both clips' measures."""
