@@ -1,5 +1,5 @@
 # make demo   sets up .venv, judges the example pair with the bundled judge, and says what to do next
-# make test   sets up .venv and runs the tests
+# make test   sets up .venv and runs the tests, but for those of train/
 # make nightly  runs the tests that are marked nightly: long ones, and those that depend on timing
 # make campaign  attacks the tool at random with bad input for MINUTES, with SEED or a random one, which it prints
 # make wheel  builds the wheel in dist/, and uses it alone in an empty environment
@@ -58,7 +58,7 @@ WORKERS = $(shell $(PYTHON) -c "import os; print(min((os.cpu_count() or 1) + 1, 
 test: export OMP_NUM_THREADS := 1
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/test.stamp
-	$(RUN) pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(RUN) pytest --ignore tests/train --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 nightly: $(VENV)/test.stamp
 	$(RUN) pytest -m nightly
