@@ -13,6 +13,7 @@ import check_layout
 import pytest
 
 import vrt_lite
+from vrt_lite.backends.llamacpp.engine import _import_bindings
 from vrt_lite.cli import _COMMANDS
 
 ENGINE = "vrt_lite.backends.llamacpp.engine"  # alone imports llama_cpp
@@ -68,6 +69,18 @@ def test_a_local_compare_loads_few_modules_touches_no_network_and_shows_names_es
     assert first.startswith(f"overall: video 1 ({shown}) ")
     assert "vrt_lite.judge" in own
     assert len(own.split()) <= MOST_MODULES_OF_COMPARE, own
+
+
+def test_the_engine_is_loaded_while_another_thread_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loaded(str):
+        """A module's name that, when it is looked at, loads one more."""
+
+        def partition(self, sep: str, /) -> tuple[str, str, str]:
+            sys.modules[f"{self}.{len(sys.modules)}"] = sys
+            return super().partition(sep)
+
+    monkeypatch.setattr(sys, "modules", {Loaded("loaded"): sys, **sys.modules})
+    assert len(list(_import_bindings())) == 2
 
 
 def test_every_public_name_is_there() -> None:

@@ -45,8 +45,10 @@ def _import_bindings() -> Iterator[Any]:
         yield import_module("llama_cpp.llama_cpp")
         yield import_module("llama_cpp.mtmd_cpp")
     finally:
-        for name in [name for name in sys.modules if alone and name.partition(".")[0] == "llama_cpp"]:
-            del sys.modules[name]
+        # Another thread may import meanwhile: the names are copied at once.
+        for name in list(sys.modules) if alone else ():
+            if name.partition(".")[0] == "llama_cpp":
+                del sys.modules[name]
 
 
 # GNU's OpenMP reads this once, when it is loaded with the engine. By default a thread that waits for another spins for
