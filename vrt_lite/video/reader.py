@@ -102,6 +102,7 @@ class Reader(FrameSource):
         self.pixel_aspect = self._stream.sample_aspect_ratio or Fraction(1)
         self.declared_fps = float(self._stream.average_rate or 1)
         stamps, keys, hidden, undated, torn = array("q"), array("q"), array("q"), 0, False
+        _check_count(len(self._stream.index_entries))  # what a whole index claims is refused before it is read
         for packet in islice(self._packets(), MAX_FRAMES + 1):
             stamp, position = _stamp_of(packet), len(stamps)
             undated += stamp is None and position == undated
@@ -113,10 +114,7 @@ class Reader(FrameSource):
                 hidden.append(position)
             torn = packet.is_corrupt
         indexed, kind = len(self._stream.index_entries), self._container.format.name
-        if max(len(stamps), indexed) > MAX_FRAMES:
-            raise UnusableError(
-                f"holds more than {MAX_FRAMES} frames; cut it first, e.g. ffmpeg -i IN -t 600 -c copy OUT.mp4"
-            )
+        _check_count(max(len(stamps), indexed))
         # The index of an MP4 in pieces has what was read of them.
         listed = indexed if kind.startswith("mov") else 0
         missing_bytes = count_missing_bytes(self.clip.files[0])
@@ -248,6 +246,13 @@ class Reader(FrameSource):
         # PyAV 18.1 fails after the last packet, when it flushes a stream that appeared while reading (damaged MPEG-TS).
         with contextlib.suppress(IndexError):
             yield from (packet for packet in self._container.demux(self._stream) if packet.size)
+
+
+def _check_count(frames: int) -> None:
+    if frames > MAX_FRAMES:
+        raise UnusableError(
+            f"holds more than {MAX_FRAMES} frames; cut it first, e.g. ffmpeg -i IN -t 600 -c copy OUT.mp4"
+        )
 
 
 def _stamp_of(packet: Packet[VideoStream]) -> int | None:
