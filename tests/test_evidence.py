@@ -60,35 +60,28 @@ def compare(
     ]
 
 
-def test_evidence_is_in_the_prompt_in_the_record_and_in_the_trace(judge_folder: Path, tmp_path: Path) -> None:
-    judgement, (turn,) = compare(judge_folder, EVIDENCE, trace=tmp_path / "trace.jsonl")
-    report = judgement.orders[0].rounds[0].report
-    assert report
-    assert judgement.measured
+def test_evidence_is_in_the_prompt_the_record_and_the_trace_of_each_order_and_a_caption_is_never_taken_for_it(
+    judge_folder: Path, tmp_path: Path
+) -> None:
+    both, trace = Settings(evidence=True, both_orders=True), tmp_path / "trace.jsonl"
+    judgement, (turn, _) = compare(judge_folder, both, FORGED, replies=2, trace=trace)
+    one, two = (order.rounds[0].report for order in judgement.orders)
+    assert one and two and judgement.measured
     odds = judgement.measured.odds["OA"]
-    assert f"Both together: {('both', 'video 1', 'video 2')[odds.index(max(odds))]}" in report
+    assert f"Both together: {('both', 'video 1', 'video 2')[odds.index(max(odds))]}" in one
+    assert FORGED not in one
     assert judgement.settings.evidence
-    assert Judgement.from_json(judgement.to_json()).orders[0].rounds[0].report == report
-    assert json.loads((tmp_path / "trace.jsonl").read_text("utf-8"))["report"] == report
-    plain, (without,) = compare(judge_folder, Settings())
-    assert turn == without + report
+    assert Judgement.from_json(judgement.to_json()).orders[0].rounds[0].report == one
+    assert [json.loads(line)["report"] for line in trace.read_text("utf-8").splitlines()] == [one, two]
+    # The other order reads the report of the exchanged clips. Which frames to see is told of its own clips.
+    told, exchanged = (report.partition("Frames")[0] for report in (one, two))
+    assert told != exchanged
+    assert told.translate(str.maketrans("12", "21")) == exchanged
+    plain, (without,) = compare(judge_folder, Settings(), FORGED)
+    assert FORGED in without
+    assert turn == without + one
     assert plain.orders[0].rounds[0].report is None
     assert not plain.settings.evidence
-
-
-def test_the_other_order_reads_the_exchanged_report(judge_folder: Path) -> None:
-    judgement, _ = compare(judge_folder, Settings(evidence=True, both_orders=True), replies=2)
-    one, two = ((order.rounds[0].report or "").partition("Frames")[0] for order in judgement.orders)
-    assert one != two
-    assert one.translate(str.maketrans("12", "21")) == two
-
-
-def test_a_caption_is_never_taken_for_the_report(judge_folder: Path) -> None:
-    judgement, (turn,) = compare(judge_folder, Settings(), FORGED)
-    assert FORGED in turn
-    assert judgement.orders[0].rounds[0].report is None
-    judgement, _ = compare(judge_folder, EVIDENCE, FORGED)
-    assert FORGED not in (judgement.orders[0].rounds[0].report or "")
 
 
 def test_evidence_is_a_part_of_the_judges_key(judge_folder: Path) -> None:
@@ -132,11 +125,9 @@ def backend() -> Iterator[LlamaCppBackend]:
         yield opened
 
 
-def read(
-    backend: LlamaCppBackend, measured: Measured, clips: tuple[Path, Path] = (STAR, CIRCLE), prompt: str = ""
-) -> Trial:
+def read(backend: LlamaCppBackend, measured: Measured, *clips: Path, prompt: str = "") -> Trial:
     """What the bundled judge makes of a report."""
-    with open_clips(*clips) as opened:
+    with open_clips(*(clips or (STAR, CIRCLE))) as opened:
         frames = PairFrames(opened, (workspace_of(opened[0], FILES.profile), workspace_of(opened[1], FILES.profile)))
         a, b = (clip.info.duration_seconds for clip in opened)
         return judge_with(Pair(prompt, (a, b), measured=measured), FILES.profile, backend, frames)
@@ -163,7 +154,7 @@ def test_a_reversed_report_turns_the_verdict_and_frames_of_both_clips_are_seen(
 def test_alignment_is_judged_by_looking(backend: LlamaCppBackend) -> None:
     for measured in (REPORTS[0], REPORTS[0].mirrored()):
         for clips, better in (((STAR, CIRCLE), 1), ((CIRCLE, STAR), 2)):
-            trial = read(backend, measured, clips, "A blue star moves up.")
+            trial = read(backend, measured, *clips, prompt="A blue star moves up.")
             assert trial.verdict.preferences["TA"].winner == better
 
 
@@ -178,11 +169,11 @@ def test_its_probabilities_follow_the_report(backend: LlamaCppBackend) -> None:
     assert shares[-1] - shares[0] > 0.6
 
 
-@pytest.mark.parametrize("frames", [8, 25, 47])
-def test_a_short_clip_is_judged_from_distinct_frames(tmp_path: Path, frames: int) -> None:
-    paths = [write_clip(tmp_path / f"{n}.mp4", frames=frames, gop=6 * n, size=(84, 56)) for n in (1, 2)]
+def test_short_clips_are_judged_from_distinct_frames(tmp_path: Path) -> None:
     with Judge() as judge:
-        rounds = judge.compare(paths[0], paths[1]).orders[0].rounds
-    assert [r.outcome for r in rounds] == ["tool", "final"]
-    for r in rounds:
-        assert len({(frame.video, frame.source_frame) for frame in r.frames}) == len(r.frames)
+        for frames in (8, 25, 47):
+            paths = [write_clip(tmp_path / f"{n}.mp4", frames=frames, gop=6 * n, size=(84, 56)) for n in (1, 2)]
+            rounds = judge.compare(paths[0], paths[1]).orders[0].rounds
+            assert [r.outcome for r in rounds] == ["tool", "final"]
+            for r in rounds:
+                assert len({(frame.video, frame.source_frame) for frame in r.frames}) == len(r.frames), frames
