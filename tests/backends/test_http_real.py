@@ -22,6 +22,7 @@ from started_server import wait_for
 from vrt_lite.api import Judge
 from vrt_lite.cli import run
 from vrt_lite.errors import BackendError, ContextFullError
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Remote, Settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -72,9 +73,19 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRT_LITE_API_KEY", KEY)
 
 
-def test_two_rounds_end_in_a_verdict_with_probabilities(server: SimpleNamespace) -> None:
-    with Judge("vrt-tiny-0", backend=Remote(server.url)) as judge:
-        judgement = judge.compare(*PAIR, prompt="A red square moving right.")
+def test_two_rounds_end_in_a_verdict_with_probabilities_and_the_record_says_where(
+    server: SimpleNamespace, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["compare", *map(str, PAIR), "--prompt", "A red square moving right.", "--model", "vrt-tiny-0"]
+    arguments += ["--backend", server.url, "--json", "-vv", "--trace", str(tmp_path / "trace")]
+    assert run(arguments) == 0
+    shown = capsys.readouterr()
+    for text in (shown.out, shown.err, (tmp_path / "trace").read_text()):
+        assert KEY not in text
+    data = json.loads(shown.out)
+    assert data["backend"] == {"url": server.url, "model": "spelling-judge", "kind": "llama", "form": "single images"}
+    assert data["model"] == {"name": "spelling-judge", "text": None, "projector": None}
+    judgement = Judgement.from_json(data)
     (order,) = judgement.orders
     assert [r.outcome for r in order.rounds] == ["tool", "final"]
     assert [r.text for r in order.rounds] == [spelling_judge.CALL, spelling_judge.FINAL]
@@ -86,20 +97,6 @@ def test_two_rounds_end_in_a_verdict_with_probabilities(server: SimpleNamespace)
     assert judgement.verdict.preferences["VQ"].odds == pytest.approx((last, most, next_one), abs=0.01)
     assert judgement.verdict.preferences["TA"].odds is None, "its digit is no token of its own"
     assert any("single images" in warning for warning in judgement.warnings)
-
-
-def test_the_command_judges_there_and_says_where(
-    server: SimpleNamespace, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    arguments = ["compare", *map(str, PAIR), "--model", "vrt-tiny-0", "--backend", server.url, "--json", "-vv"]
-    assert run([*arguments, "--trace", str(tmp_path / "trace")]) == 0
-    shown = capsys.readouterr()
-    data = json.loads(shown.out)
-    assert data["backend"] == {"url": server.url, "model": "spelling-judge", "kind": "llama", "form": "single images"}
-    assert data["model"] == {"name": "spelling-judge", "text": None, "projector": None}
-    assert len(data["orders"][0]["rounds"]) == 2
-    for text in (shown.out, shown.err, (tmp_path / "trace").read_text()):
-        assert KEY not in text
 
 
 def test_a_wrong_key_is_reported_and_not_shown(server: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,10 +119,10 @@ def test_a_conversation_too_long_for_the_server_ends_in_an_error(server: SimpleN
         judge.compare(*PAIR)
 
 
-def test_a_command_whose_server_refuses_ends_with_its_own_status_and_one_line(server: SimpleNamespace) -> None:
-    arguments = ["compare", *map(str, PAIR), "--backend", f"{server.url}/no"]
-    code = f"import sys; from vrt_lite.cli import run; sys.exit(run({arguments!r}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == BackendError.status
-    assert done.stderr.strip().splitlines()[-1].startswith("vrt-lite: The back end http://127.0.0.1:")
-    assert "Traceback" not in done.stderr
+def test_a_command_whose_server_refuses_ends_with_its_own_status_and_one_line(
+    server: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["compare", *map(str, PAIR), "--backend", f"{server.url}/no"]) == BackendError.status
+    told = capsys.readouterr().err
+    assert told.strip().splitlines()[-1].startswith("vrt-lite: The back end http://127.0.0.1:")
+    assert "Traceback" not in told
