@@ -21,9 +21,7 @@ from rich.console import Console
 from web.comfyui_pack import load_pack
 from web.conftest import end, say, start
 
-from vrt_lite import compare
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.settings import Settings
 from vrt_lite.show.panel import draw_verdict
 
 PROMPT = "A fox runs through snow."
@@ -48,8 +46,12 @@ class Walk:
         self.compared, self.ranked = (self.get(job)["result"]["run"] for job in (self.comparison, self.ranking))
 
     @cached_property
+    def record(self) -> Any:
+        return json.loads(self.compare("--orders", "both", "--json", "--quiet"))
+
+    @cached_property
     def judgement(self) -> Judgement:
-        return compare(*self.clips, prompt=PROMPT, settings=Settings(both_orders=True))
+        return Judgement.from_json(self.record)
 
     def post(self, path: str, **body: Any) -> Any:
         answer = self.served.post(path, prompt=PROMPT, **body)
@@ -115,9 +117,8 @@ def parse_lines(text: str) -> list[Any]:
 
 
 JSON_OF: dict[str, Callable[[Walk], Any]] = {
-    "a record": lambda w: w.judgement.to_json(),
-    "a record that is read": lambda w: Judgement.from_json(w.judgement.to_json()).to_json(),
-    "compare --json": lambda w: json.loads(w.compare("--json", "--quiet")),
+    "compare --json": lambda w: w.record,
+    "a record that is read": lambda w: w.judgement.to_json(),
     "/v1/compare": lambda w: w.answer,
     "/v1/rewards": lambda w: w.post("/v1/rewards", clips=w.clips),
     "/v1/jobs": lambda w: w.get("/v1/jobs"),
