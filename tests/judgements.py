@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,6 +47,24 @@ def call(*numbers: int) -> str:
         "<snapshot>Sharp.</snapshot>\n<recommend answer>TA=0, VQ=2, MQ=1, OA=2, CF=2</recommend answer>\n"
         f"<tool_call>{json.dumps({'name': 'select_frames', 'arguments': arguments})}</tool_call>"
     )
+
+
+@functools.cache
+def _validator() -> Any:
+    import jsonschema
+
+    from vrt_lite.schema import make_schema
+
+    schema = make_schema()
+    return jsonschema.validators.validator_for(schema)(schema)
+
+
+def check_record(record: Any) -> None:
+    """ValidationError if a record's plain data does not follow the schema that is made of the types.
+
+    The schema itself is not checked each time, which takes 50 times as long: test_judgement.py does that.
+    """
+    _validator().validate(record)
 
 
 def with_odds(text: str, *odds: Odds) -> Reply:

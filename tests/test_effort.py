@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from clips import write_clip
 from judgements import FINAL, call
-from reports import Report
 from rich.console import Console
 
 from vrt_lite.api import Judge
@@ -29,7 +28,7 @@ from vrt_lite.settings import EFFORTS, EffortName, Settings
 from vrt_lite.show.pair_words import verdict_lines
 from vrt_lite.show.panel import draw_verdict
 from vrt_lite.video import open_clip
-from vrt_lite.viewer import write_report
+from vrt_lite.viewer.run_view import prepare_pair
 
 TOKEN = PIXELS_PER_TOKEN
 PROFILE = default_profile()
@@ -192,7 +191,7 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_verdict_says_what_it_was_judged_with(model: Path, clips: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_verdict_says_what_it_was_judged_with(model: Path, clips: tuple[Path, Path]) -> None:
     def judged(**settings: Any) -> tuple[Judgement, Listener, str]:
         backend = Listener()
         with Judge(model, settings=Settings(**settings), backend=backend, measures=False) as judge:
@@ -211,8 +210,7 @@ def test_a_verdict_says_what_it_was_judged_with(model: Path, clips: tuple[Path, 
     console = Console(file=shown, width=80)
     console.print(draw_verdict(quick, console))
     assert f"E{SAID[1:]}." in " ".join(shown.getvalue().replace("│", " ").split())
-    write_report(quick.to_json(), tmp_path / "report.html")
-    assert SAID in Report(tmp_path / "report.html").record["words"]["lines"]
+    assert SAID in prepare_pair(quick)["words"]["lines"]
 
     full, backend, other_key = judged()
     assert backend.limits == [2048] * 5

@@ -248,7 +248,7 @@ def test_killed_processes_leave_nothing_wrong(tmp_path: Path, processes: list[Ba
 
 
 def judged(a: Path = A, b: Path = B, **options: Any) -> Judgement:
-    with Judge(settings=Settings(threads=1, **options), measures=False) as judge:
+    with Judge(settings=Settings(threads=1, max_pixels=12544, **options), measures=False) as judge:
         return judge.compare(a, b, prompt="A red square moving right.")
 
 

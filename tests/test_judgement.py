@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from judgements import FINAL, TIED, TWO, call, judgement, sure, with_odds
+from judgements import FINAL, TIED, TWO, call, check_record, judgement, sure, with_odds
 
 import vrt_lite
 from vrt_lite.errors import UsageError
@@ -26,11 +26,16 @@ BOTH = judgement([call(9, 60), sure()], [sure()], warnings=("Beware.",))
 
 
 @pytest.mark.parametrize("made", [BOTH, judgement([sure()]), judgement()], ids=["both", "one order", "one file"])
-def test_json_and_back_is_the_same_judgement_in_the_schema_made_of_the_types(made: Judgement) -> None:
+def test_json_and_back_is_the_same_judgement_and_follows_the_schema(made: Judgement) -> None:
     plain = json.loads(json.dumps(made.to_json()))
-    jsonschema.validate(plain, make_schema())
+    check_record(plain)
     assert Judgement.from_json(plain) == made
-    assert json.loads(SCHEMA.read_text(encoding="utf-8")) == make_schema(), "run: python -m vrt_lite.schema"
+
+
+def test_the_schema_in_the_package_is_the_one_of_the_types() -> None:
+    schema = make_schema()
+    jsonschema.validators.validator_for(schema).check_schema(schema)
+    assert json.loads(SCHEMA.read_text(encoding="utf-8")) == schema, "run: python -m vrt_lite.schema"
 
 
 def test_what_is_no_judgement_is_refused_in_one_line() -> None:

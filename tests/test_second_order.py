@@ -9,11 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from chat_server import says, serving
-from judgements import FINAL, ONE, TIED, TWO, call, sure, with_odds
-from reports import Report
+from judgements import FINAL, ONE, TIED, TWO, call, check_record, sure, with_odds
 from web.conftest import CIRCLE, PROMPT, STAR
 
 from vrt_lite.api import Judge
@@ -27,12 +25,11 @@ from vrt_lite.modes import LocalMode
 from vrt_lite.protocol.messages import Odds, Reply
 from vrt_lite.protocol.verdict import SkippedOrder
 from vrt_lite.records.judgement import Judgement
-from vrt_lite.schema import make_schema
 from vrt_lite.settings import Settings
 from vrt_lite.show.judge_view import JudgeView
 from vrt_lite.show.pair_words import verdict_lines
 from vrt_lite.video import open_clip
-from vrt_lite.viewer import write_report
+from vrt_lite.viewer.run_view import prepare_pair
 
 SETTINGS = Settings(both_orders="auto", confidence=0.9)
 NOT_NEEDED = "second order not needed: the probability 0.93 reaches the confidence 0.9"
@@ -52,7 +49,7 @@ def judged(*replies: str | Reply, settings: Settings = SETTINGS) -> tuple[Judgem
         judge.mode.profile = replace(judge.mode.profile, temperatures={})
         judgement = judge.compare(STAR, CIRCLE, prompt=PROMPT)
     plain = json.loads(json.dumps(judgement.to_json()))
-    jsonschema.validate(plain, make_schema())
+    check_record(plain)
     assert Judgement.from_json(plain) == judgement
     return judgement, len(backend.conversations)
 
@@ -110,11 +107,10 @@ def test_other_values_are_refused(settings: dict[str, Any]) -> None:
         Judge(settings=Settings(**settings))
 
 
-def test_the_record_the_terminal_and_the_report_say_it(tmp_path: Path) -> None:
+def test_the_record_the_terminal_and_the_report_say_it() -> None:
     judgement, _ = judged(sure())
     assert NOT_NEEDED in verdict_lines(judgement)
-    write_report(judgement, tmp_path / "page.html")
-    assert NOT_NEEDED in Report(tmp_path / "page.html").record["words"]["lines"]
+    assert NOT_NEEDED in prepare_pair(judgement)["words"]["lines"]
     assert not any("second order" in line for line in verdict_lines(judged(sure(), settings=Settings())[0]))
     for impossible in (0.5, 2.0):
         skipped = {"probability": impossible, "confidence": 0.9}
@@ -145,7 +141,7 @@ def test_the_command_asks_again_only_in_doubt(capfd: pytest.CaptureFixture[str])
         given = [STAR, CIRCLE, "-p", PROMPT, "--no-measures", "--json", "--orders", "auto", *options]
         assert run(["compare", *given]) == 0
         record = json.loads(capfd.readouterr().out)
-        jsonschema.validate(record, make_schema())
+        check_record(record)
         return [len(record["orders"]), record.get("skipped_order", {}).get("confidence"), record["warnings"]]
 
     assert orders("--skip-second-at", "0.51") == [1, 0.51, []]
