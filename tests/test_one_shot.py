@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 from chat_server import says, serving
-from reports import Report
 from rich.console import Console
 from web.conftest import EXAMPLES, ROOT
 
@@ -36,7 +35,7 @@ from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.show import show_verdict
 from vrt_lite.show.panel import draw_verdict
-from vrt_lite.viewer import write_report
+from vrt_lite.viewer.run_view import make_pair_table, prepare_pair
 
 sys.path.insert(0, str(ROOT / "tests" / "convert"))
 
@@ -91,16 +90,16 @@ def score(alignment: float, coherence: float, style: float) -> str:
     return "\n\n".join((*scored, "Video 1 is better"))
 
 
-def tell(judgement: Judgement, folder: Path) -> tuple[list[str], Report]:
-    """What is told of a judgement in lines and in the report."""
+def tell(judgement: Judgement) -> tuple[list[str], dict[str, Any], list[Any]]:
+    """What is told of a judgement in lines, and in the words and the table of a page."""
     lines = io.StringIO()
     with redirect_stdout(lines):
         show_verdict(judgement)
-    write_report(judgement, folder / "pair.html")
-    return lines.getvalue().splitlines(), Report(folder / "pair.html")
+    words = json.loads(json.dumps(prepare_pair(judgement)))["words"]
+    return lines.getvalue().splitlines(), words, list(make_pair_table(judgement)[2])
 
 
-def test_a_pair_is_judged_in_one_reply_and_told_everywhere(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_a_pair_is_judged_in_one_reply_and_told_everywhere(folders: dict[str, Path]) -> None:
     judgement = ask(folders[PAIR], [sure(2), sure(1)], prompt="A fox runs.", both=True)
     assert judgement.winner == 2
     assert judgement.verdict.overall.odds == pytest.approx((0.1, 0.225, 0.675))
@@ -111,26 +110,26 @@ def test_a_pair_is_judged_in_one_reply_and_told_everywhere(folders: dict[str, Pa
     assert plain["verdict"]["dimensions"] == none
     rounds = [r for order in plain["orders"] for r in order["rounds"]]
     assert [r["answer"] for r in rounds] == [{**none, "OA": 2}, {**none, "OA": 1}]
-    told, page = tell(judgement, tmp_path)
+    told, words, table = tell(judgement)
     assert told[0].startswith("overall: video 2, narrowly (b.mp4) 0.68")
     assert {"TA: not judged", "VQ: not judged", "MQ: not judged"} <= set(told)
-    assert list(page.record["words"]["choices"].values()).count("not judged") == 3
-    assert [row[1] for row in page.table].count("Not judged") == 3
+    assert list(words["choices"].values()).count("not judged") == 3
+    assert [row[1] for row in table].count("Not judged") == 3
 
 
-def test_dimensions_of_its_own_are_told_by_their_names_everywhere(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_dimensions_of_its_own_are_told_by_their_names_everywhere(folders: dict[str, Path]) -> None:
     judgement = ask(folders[OWN], [score(0.4, 0.7, 0.5)])
     assert judgement.verdict.own == {"Coherence": prefer(1, (0.0, 0.7, 1 - 0.7)), "Style": prefer(0, (0.0, 0.5, 0.5))}
     assert judgement.verdict.mirrored().own["Coherence"].winner == 2
     assert Judgement.from_json(judgement.to_json()) == judgement
-    told, page = tell(judgement, tmp_path)
+    told, words, table = tell(judgement)
     assert {"TA: video 2, narrowly 0.60", "VQ: not judged", "Coherence: video 1, narrowly 0.70"} <= set(told)
     panel = io.StringIO()
     console = Console(file=panel, width=88)
     console.print(draw_verdict(judgement, console))
     assert re.search(r"Coherence +video 1,(?s:.{,200})70%", panel.getvalue())
-    assert page.record["words"]["choices"]["Coherence"] == "video 1, narrowly"
-    assert ["Style", "Tie", "50.0%", "0%", "50.0%"] in page.table
+    assert words["choices"]["Coherence"] == "video 1, narrowly"
+    assert ["Style", "Tie", "50.0%", "0%", "50.0%"] in table
     both = ask(folders[OWN], [score(0.5, 0.7, 0.6), score(0.5, 0.4, 0.9)], both=True).verdict.own
     assert both["Coherence"].odds == pytest.approx((0.0, 0.65, 0.35))
     assert (both["Style"].undecided, both["Style"].leans) == (True, 2)
@@ -268,7 +267,7 @@ def test_the_engine_gives_the_probabilities_at_the_choice(tmp_path: Path) -> Non
     assert min(odds) > 0, "those of a tie come from the first word, those of video 1 from the digit"
 
 
-def test_clips_are_scored_from_text_listed_and_found_again(
+def test_clips_are_scored_from_text_and_found_again_where_another_judge_ranks_the_best(
     pointwise: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with Judge(pointwise, settings=Settings(threads=1), measures=False) as judge:
@@ -295,28 +294,21 @@ def test_clips_are_scored_from_text_listed_and_found_again(
 
     clips = told("score", A, B, str(evil), *asked, "-q")["clips"]
     assert clips[0]["scores"]["dynamic degree"] == {"raw": 1.0, "percentile": 50.0}
-    stored = told("runs")
-    assert {(run["judgements"], run["kind"]) for run in stored} == {(3, "rank")}
+    assert {(run["judgements"], run["kind"]) for run in told("runs")} == {(3, "rank")}
     assert "a.mp4" in ran(capfd, "score", A, *asked, "-q")[0], "one clip is enough"
     ran(capfd, "show", "latest")
-    assert told("rank", A, B, str(evil), *asked, "-q")["found"] == 3
 
-
-def test_a_judge_of_pairs_scores_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    assert "Use: vrt-lite rank" in ran(capfd, "score", A, B, "-q", status=2)[1]
-
-
-def test_a_quick_judge_orders_all_and_another_ranks_the_best_in_both_orders(
-    pointwise: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    command = ["rank", A, B, STAR, "--prompt", "A fox.", "--model", pointwise, "--then", "vrt-tiny-0", "-q"]
-    command += ["--threads", "1"]
-    told = json.loads(ran(capfd, *command, "--top", "2", "--json")[0])
-    assert told["judge"] == "vrt-tiny-0"
-    [ladder], [before] = told["ladders"], told["before"]["ladders"]
+    command = ["rank", A, B, str(evil), *asked, "--then", "vrt-tiny-0", "-q"]
+    ranked = told(*command, "--top", "2")
+    assert ranked["judge"] == "vrt-tiny-0"
+    [ladder], [before] = ranked["ladders"], ranked["before"]["ladders"]
     assert (len(ladder["clips"]), ladder["judgements"]) == (2, 2), "one pair, both orders"
-    assert (len(before["clips"]), before["judgements"]) == (3, 3)
+    assert (len(before["clips"]), before["judgements"], ranked["before"]["found"]) == (3, 3, 3)
     assert [clip["name"] for clip in ladder["clips"]] == [s["name"] for s in before["standings"][:2]]
     out, _ = ran(capfd, *command, "--top", "2")
     assert out.index("scored: 3 clips") < out.index("judged: 1 of 1 pairs, 2 judgement(s)") < out.index("winner 1")
     assert "Two different clips are needed to rank" in ran(capfd, *command, "--top", "1", status=2)[1]
+
+
+def test_a_judge_of_pairs_scores_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    assert "Use: vrt-lite rank" in ran(capfd, "score", A, B, "-q", status=2)[1]
