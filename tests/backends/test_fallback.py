@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -33,15 +33,6 @@ LARGE = replace(SMALL, context=2**31 - 256, exact=True)
 GB = 10**9
 
 
-def submit_at_once(work: Callable[[], LlamaCppBackend]) -> Future[LlamaCppBackend]:
-    done: Future[LlamaCppBackend] = Future()
-    try:
-        done.set_result(work())
-    except Exception as error:
-        done.set_exception(error)
-    return done
-
-
 @contextmanager
 def open_engine(*choices: EngineSettings) -> Iterator[SharedEngine]:
     cache = EmbeddingCache()
@@ -49,7 +40,10 @@ def open_engine(*choices: EngineSettings) -> Iterator[SharedEngine]:
     def load(settings: EngineSettings) -> LlamaCppBackend:
         return open_backend(FILES, profile=FILES.profile, settings=settings, cache=cache)
 
-    with closing(SharedEngine(load, choices, submit=submit_at_once, advice="Use --max-pixels 1.")) as engine:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        closing(SharedEngine(load, choices, submit=pool.submit, advice="Use --max-pixels 1.")) as engine,
+    ):
         yield engine
 
 
@@ -60,7 +54,7 @@ def ask(answer: Answer) -> Work[Reply]:
 def judge_at_once(engine: SharedEngine, count: int = 3) -> list[object]:
     """What each reply has that decides a verdict, or its error."""
     with closing(Scheduler(count)) as scheduler:
-        begun = [scheduler.submit(engine.run(ask, Drawn(seed=seed))) for seed in range(count)]
+        begun = [scheduler.submit(engine.run(ask, Drawn((84, 56), seed))) for seed in range(count)]
         failed = [each.exception() for each in begun]
         return [error or (e.result().tokens, e.result().odds) for error, e in zip(failed, begun, strict=True)]
 

@@ -31,14 +31,14 @@ PAIR = Pair("A red circle moving down.", (3.0, 3.0))
 OPENING = opening(PAIR, FILES.profile)
 OTHER = opening(replace(PAIR, caption="A blue star moving up."), FILES.profile)
 SHORT = Sampling(24)
+SMALL = (84, 56)
 
 
 class Drawn:
     """A store that draws frames: a disc that moves, on noise; each clip its own."""
 
     def __init__(self, size: tuple[int, int] = (252, 140), seed: int = 0) -> None:
-        self.size = size
-        self.seed = seed
+        self.size, self.seed = size, seed
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
         return [self._draw(frame) for frame in frames]
@@ -182,7 +182,7 @@ def test_fixed_text_that_was_read_twice_is_guessed_up_to_a_digit() -> None:
 
 def judge_rounds(backend: LlamaCppBackend, lane: Lane, number: int, observe: Observe = ignore) -> Work[list[Reply]]:
     """Two replies, with frames between them; the first one is observed."""
-    conversation, store = (OPENING, OTHER)[number % 2], Drawn(seed=number)
+    conversation, store = (OPENING, OTHER)[number % 2], Drawn(SMALL, number)
     first = yield from backend.answer(lane, conversation, store, sampling=SHORT, observe=observe)
     more = grown(conversation, first, Image(FrameRef(0, 8)), Image(FrameRef(1, 8)))
     return [first, (yield from backend.answer(lane, more, store, sampling=SHORT, observe=ignore))]
