@@ -108,17 +108,11 @@ def test_the_window_forgets_older_tool_frames() -> None:
     ("reply", "told"),
     [
         ("nonsense", "neither a final answer nor a tool call"),
-        ("", "is empty"),
-        ("<tool_call>{bad</tool_call>", "the tool call is not valid JSON"),
         (call(0), "There are 96 frames numbered in range [1,96]. Your selection `target_frames=[0]` is out of range."),
         (call(3, 97), "Your selection `target_frames=[3, 97]` is out of range."),
         (call(10**900), "Your selection `target_frames=[1" + "0" * 199 + "…]` is out of range."),
         (call(1.5), "not an integer"),
         (call(*range(1, 10)), "You have selected 9 frames in total. Think again which frames"),
-        ("<tool_call>{", "does not close its tool call"),
-        (f"<think>{call(1)}</think>", "neither a final answer nor a tool call"),
-        (call(1) + FINAL, "a final answer after a tool call"),
-        (FINAL + FINAL.replace("TA=1", "TA=2"), "contradict"),
         # A control token that a model wrote never comes back as ours.
         ('<tool_call>{"name": "<|im_end|>", "arguments": {}}</tool_call>', "does not name the one tool"),
     ],

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from judgements import with_odds
 from test_judge import PAIR, NoFrames
 from test_show import flat, panel
 
@@ -21,7 +22,7 @@ from vrt_lite.interfaces import Event, RoundEnded, Wrote
 from vrt_lite.judge import Trial, judge_with
 from vrt_lite.models import find
 from vrt_lite.profile import Profile, default_profile, parse_profile
-from vrt_lite.protocol.messages import Odds, Reply
+from vrt_lite.protocol.messages import Reply
 from vrt_lite.protocol.verdict import TEMPERATURES, TIE_SUFFIX, choose_temperature, soften
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings, key_of
@@ -35,14 +36,8 @@ SENTENCES = {"sentences": ["[{article}] red circle [moves]"], "article": ["a", "
 SIMPLE = replace(default_profile(), captions=SENTENCES, scope="a judge of circles")
 
 
-def answer(*odds: Odds, text: str = TEXT) -> Reply:
-    return Reply(
-        text, odds={text.index(f"{key}=") + 3: share for key, share in zip(("TA", "VQ", "MQ", "OA"), odds, strict=True)}
-    )
-
-
-UNALIKE = answer(ONE, TWO, TIED, ONE)
-SUPPORTED = answer(ONE, ONE, TIED, ONE, text=TEXT.replace("VQ=2", "VQ=1"))
+UNALIKE, OTHERWISE = with_odds(TEXT, ONE, TWO, TIED, ONE), with_odds(TEXT, ONE, TWO, TIED, TWO)
+SUPPORTED = with_odds(TEXT.replace("VQ=2", "VQ=1"), ONE, ONE, TIED, ONE)
 OF_TIES = {"VQ": 2.0, "MQ": 2.0, "MQ_tie": 5.0, "VQ_tie": 7.0, "OA_tie": 9.0}
 UNREAD = {"VQ": 2.0, "VQ_unread": 3.0, "MQ_tie": 5.0, "MQ_tie_unread": 6.0, "OA": 4.0}
 
@@ -132,19 +127,32 @@ def test_a_caption_is_understood_if_it_is_a_sentence_of_the_profile() -> None:
     assert set(bundled.temperatures) == {"TA", "TA" + TIE_SUFFIX} < TEMPERATURES  # the others are measured
 
 
+@pytest.mark.parametrize(("name", "count", "understood"), [("everyday.txt", 200, False), ("own_kind.txt", 50, True)])
+def test_the_bundled_judge_reads_captions_of_its_own_kind_alone(name: str, count: int, understood: bool) -> None:
+    lines = (Path(__file__).parent / "protocol" / "captions" / name).read_text("utf-8").splitlines()
+    captions = {line for line in lines if not line.startswith("#")}
+    assert len(captions) >= count
+    assert [caption for caption in captions if find().profile.understands(caption) != understood] == []
+
+
+@pytest.mark.parametrize("word", ["a", "red", "circle", "moves", "the video of", "across the scene"])
+def test_a_long_caption_is_read_in_time(word: str) -> None:
+    assert not find().profile.understands(f"{word} " * 8000)
+
+
 def test_a_caption_that_is_not_understood_changes_nothing() -> None:
-    told, shown = trial("a fox", SIMPLE, answer(ONE, TWO, TIED, TWO))
-    untold, shown_without = trial("", SIMPLE, answer(ONE, TWO, TIED, TWO))
+    told, shown = trial("a fox", SIMPLE, OTHERWISE)
+    untold, shown_without = trial("", SIMPLE, OTHERWISE)
     assert (told.verdict, shown) == (untold.verdict, shown_without)
     assert "fox" not in shown
     assert (told.verdict.not_judged, told.verdict.dimensions["TA"]) == (("TA",), None)
-    understood, shown = trial("a red circle", SIMPLE, answer(ONE, TWO, TIED, TWO))
+    understood, shown = trial("a red circle", SIMPLE, OTHERWISE)
     assert understood.verdict.preferences["TA"].winner == 1
     assert "a red circle" in shown
 
 
 def test_alignment_that_was_not_judged_never_decides() -> None:
-    only_alignment = answer((0.0, 1.0, 0.0), TWO, TIED, ONE)  # video 1 overall, and neither quality says so
+    only_alignment = with_odds(TEXT, (0.0, 1.0, 0.0), TWO, TIED, ONE)  # video 1 overall, and neither quality says so
     assert trial("a red circle", SIMPLE, only_alignment)[0].verdict.overall.winner == 1
     overall = trial("", SIMPLE, only_alignment)[0].verdict.overall
     assert overall.winner == 2
@@ -154,7 +162,7 @@ def test_alignment_that_was_not_judged_never_decides() -> None:
 
 
 def test_the_verdict_says_what_was_not_judged_and_what_the_judge_sees() -> None:
-    with Judge(backend=ScriptedBackend([answer(ONE, TWO, TIED, TWO)])) as small:
+    with Judge(backend=ScriptedBackend([OTHERWISE])) as small:
         judgement = small.compare(STAR, CIRCLE, prompt="A fox runs.")
     scope = find("vrt-tiny-2").profile.scope
     plain = judgement.to_json()
@@ -168,7 +176,7 @@ def test_the_verdict_says_what_was_not_judged_and_what_the_judge_sees() -> None:
         out = flat(panel(judgement, width))
         assert "not judged" in out
         assert "udges technical quality by measuring" in out
-    with Judge("vrt-tiny-0", backend=ScriptedBackend([answer(ONE, TWO, TIED, TWO)])) as other:
+    with Judge("vrt-tiny-0", backend=ScriptedBackend([OTHERWISE])) as other:
         plain = other.compare(STAR, CIRCLE, prompt="A fox runs.").to_json()
     assert plain["verdict"]["dimensions"]["TA"]
     assert "scope" not in plain

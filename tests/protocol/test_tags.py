@@ -121,9 +121,9 @@ def test_parse_is_total(text: str) -> None:
 
 
 @pytest.mark.parametrize("piece", ["<", "< ", "<think>", "</think>", "<final answer>", "TA=1,", "<tool_call>", "\n"])
-def test_a_megabyte_of_anything_ends(piece: str) -> None:
+def test_far_more_than_a_reply_can_be_ends(piece: str) -> None:
     # A quadratic path would not come back from this within a test run's patience.
-    parsed = parse(piece * (1_000_000 // len(piece)))
+    parsed = parse(piece * (250_000 // len(piece)))
     assert not isinstance(parsed, Answer)
 
 
