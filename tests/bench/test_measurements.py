@@ -14,7 +14,7 @@ from PIL import Image
 from bench import reply_texts
 from bench.__main__ import cli
 from bench.measurements import Figure, Report
-from bench.random_checkpoint import SHAPES
+from bench.random_checkpoint import SHAPES, cut
 from bench.random_pair import write_pair
 
 SMALL = ("--max-pixels", "12544", "--threads", "1")
@@ -23,7 +23,7 @@ SMALL = ("--max-pixels", "12544", "--threads", "1")
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pair")
-    write_pair(folder, "tiny", SHAPES["tiny"])
+    write_pair(folder, "tiny", cut(SHAPES["tiny"], layers=1))
     return folder
 
 

@@ -17,6 +17,7 @@ from web.conftest import (
     CIRCLE,
     EXAMPLES,
     PROMPT,
+    SMALL,
     STAR,
     A,
     B,
@@ -109,7 +110,7 @@ def test_sizes_are_those_that_the_terminal_shows(visit: Visit) -> None:
 
 
 def test_votes_are_blind_and_kept(served: Served, visit: Visit) -> None:
-    served.rank(STAR, CIRCLE, A, prompt=PROMPT, name="eye")
+    served.rank(STAR, CIRCLE, A, prompt=PROMPT, name="eye", options={"rounds": 1, **SMALL})
     page, check = visit("/vote?run=eye", width=1280)
     page.get_by_text("0 of 3 pairs").wait_for()
     assert not any(name in page.content() for name in ("star.mp4", "circle.mp4", "a.mp4"))

@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 STAR, CIRCLE, A, B = (str(EXAMPLES / f"{name}.mp4") for name in ("star", "circle", "a", "b"))
 PROMPT = "A blue star moves up."
+SMALL = {"max_pixels": 10_000, "tool_max_pixels": 10_000}
+"""Options with which little work is done for each frame."""
 
 
 @dataclass

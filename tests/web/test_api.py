@@ -21,6 +21,7 @@ from web.conftest import (
     CIRCLE,
     EXAMPLES,
     PROMPT,
+    SMALL,
     STAR,
     A,
     B,
@@ -88,11 +89,12 @@ def test_the_description_names_every_route_and_its_schemas_are_valid(served: Ser
 @pytest.mark.parametrize("prompt", ["A fox runs through snow.", "A white square moves right."])
 def test_a_pair_is_told_the_same_wherever_it_was_judged(served: Served, prompt: str) -> None:
     """By `compare`, by `serve` where `rank` judged the pair before, and in the records of both runs."""
-    expected = compare(A, B, prompt=prompt, settings=Settings(both_orders=True))
+    expected = compare(A, B, prompt=prompt, settings=Settings(both_orders=True, **SMALL))
     assert expected.measures
     assert expected.scope
-    say(served, "rank", A, B, "--prompt", prompt, "--name", prompt)
-    answer = served.compare(prompt, A, B, both_orders=True)
+    small = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+    say(served, "rank", A, B, "--prompt", prompt, "--name", prompt, *small)
+    answer = served.compare(prompt, A, B, both_orders=True, options=SMALL)
     assert verdict_of(answer.json()) == verdict_of(expected.to_json())
     job = served.find_job(answer)["result"]
     with Store(served.home / "runs.sqlite") as store:
@@ -181,7 +183,7 @@ def test_files_that_several_requests_have_are_kept_once(served: Served) -> None:
 
 
 def test_a_cancelled_comparison_leaves_the_engine_as_it_was(served: Served) -> None:
-    body = {"a": CIRCLE, "b": STAR, "prompt": "A yellow circle.", "both_orders": True}
+    body = {"a": CIRCLE, "b": STAR, "prompt": "A yellow circle.", "both_orders": True, "options": SMALL}
     with served.client.stream("POST", "/v1/compare", json=body, headers=EVENTS) as answer:
         for line in answer.iter_lines():
             if line == "event: wrote":
@@ -189,7 +191,7 @@ def test_a_cancelled_comparison_leaves_the_engine_as_it_was(served: Served) -> N
     [job] = served.client.get("/v1/jobs").json()["jobs"][:1]
     assert (job["kind"], served.until(job["id"])["state"]) == ("compare", "cancelled")
     again = served.post("/v1/compare", **body).json()
-    expected = compare(CIRCLE, STAR, prompt="A yellow circle.", settings=Settings(both_orders=True))
+    expected = compare(CIRCLE, STAR, prompt="A yellow circle.", settings=Settings(both_orders=True, **SMALL))
     assert verdict_of(again) == verdict_of(expected.to_json())
 
 
@@ -301,8 +303,8 @@ def test_several_at_once_are_judged_as_the_library_judges_them(four: Served) -> 
     prompts = [f"A blue star moves up {n} times." for n in range(2)]
 
     with ThreadPoolExecutor(4) as pool:
-        told = list(pool.map(lambda prompt: four.compare(prompt, both_orders=True).json(), prompts * 2))
-    expected = compare(STAR, CIRCLE, prompt=prompts[0], settings=Settings(both_orders=True))
+        told = list(pool.map(lambda prompt: four.compare(prompt, both_orders=True, options=SMALL).json(), prompts * 2))
+    expected = compare(STAR, CIRCLE, prompt=prompts[0], settings=Settings(both_orders=True, **SMALL))
     judgement = Judgement.from_json(told[0])
     for order, other in zip(judgement.orders, expected.orders, strict=True):
         assert [this.text for this in order.rounds] == [this.text for this in other.rounds]
@@ -315,7 +317,7 @@ def test_several_at_once_are_judged_as_the_library_judges_them(four: Served) -> 
     with Store(four.home / "runs.sqlite") as store:
         [run] = store.runs()
     assert run.judgements == 4
-    jobs = [four.begin(f"Cancel {n}.") for n in range(6)]
+    jobs = [four.begin(f"Cancel {n}.", options=SMALL) for n in range(6)]
     assert four.cancel(*jobs[::2])[-1] == "cancelled"
     assert {four.until(job)["state"] for job in jobs[1::2]} == {"done"}
 

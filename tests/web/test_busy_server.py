@@ -317,11 +317,15 @@ def test_jobs_of_killed_servers_are_found_and_damaged_files_do_no_harm(
     second = servers("--allow", EXAMPLES)
     for path in ("/", "/rank", "/runs", f"/jobs/{good_ids[0]}"):
         assert first.client.get(path).status_code == 200, path
-    ranking = {"clips": [str(EXAMPLES)], "prompt": "Left behind."}
-    job = first.post("/v1/rank", **ranking).json()["id"]
+    workers = first.workers
+    for worker in workers:
+        worker.suspend()
+    job = first.post("/v1/rank", clips=[STAR, CIRCLE], prompt="Left behind.", both_orders=False).json()["id"]
     time.sleep(2.5)  # the other server looks for such jobs now and then
     assert second.client.get(f"/v1/jobs/{job}").status_code == 404
     first.process.kill()  # nobody waits for it until the test ends
+    for worker in workers:
+        worker.kill()
     monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path / "home"))
     with contextlib.closing(JobQueue(lambda _: {}, JobFiles(folder))) as third:
         wait_until(lambda: third.jobs() or second.client.get(f"/v1/jobs/{job}").status_code == 200)

@@ -83,8 +83,8 @@ def test_batches_of_images_are_sent_without_loss(pack: Pack, served: Served) -> 
     assert better is images
 
 
-def test_five_videos_become_the_best_two(pack: Pack, served: Served, tmp_path: Path) -> None:
-    videos = [pack.file(path) for path in write_clips(tmp_path, 5)]
+def test_four_videos_become_the_best_two(pack: Pack, served: Served, tmp_path: Path) -> None:
+    videos = [pack.file(path) for path in write_clips(tmp_path, 4)]
     inputs = {"videos": videos, "prompt": PROMPT, "both_orders": False, "server": served.url}
     told: list[tuple[int, int]] = []
     pack.progress.PROGRESS_BAR_HOOK = lambda value, total: told.append((value, total))
@@ -93,7 +93,7 @@ def test_five_videos_become_the_best_two(pack: Pack, served: Served, tmp_path: P
     assert best is ranked[0]
     assert strengths == sorted(strengths, reverse=True)
     assert board.startswith(f"1. video {videos.index(best) + 1}  {strengths[0]:+.2f}\n")
-    assert told[-1] == (10, 10), "10 pairs of five"
+    assert told[-1] == (6, 6), "6 pairs of four"
     in_order, scores, _ = pack.run("VrtLiteScore", **inputs)
     assert [in_order[videos.index(video)] for video in ranked] == strengths
     assert scores.startswith(f"video 1  {in_order[0]:+.2f}\n")
